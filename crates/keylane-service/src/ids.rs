@@ -99,7 +99,7 @@ impl<'k> From<&'k [u8]> for KeyClaim<'k> {
 /// Keys of a subtask.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TaskKeys {
-    /// Keys that no other subtask uses while this one is unfinished.
+    /// Keys that no other subtask uses while this one is unfinished, or at most `limit`.
     pub exclusive: Vec<Key>,
     /// Keys that other subtasks may share.
     pub shared: Vec<Key>,
@@ -109,6 +109,8 @@ pub struct TaskKeys {
     pub is_beside_barriers: bool,
     /// Whether the subtask replaces the latest one of its key, and may be replaced.
     pub is_latest: bool,
+    /// Maximum number of subtasks that have one of the keys in `exclusive` at a time; 0: one, in order.
+    pub limit: u16,
 }
 
 impl TaskKeys {

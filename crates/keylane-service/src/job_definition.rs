@@ -80,6 +80,9 @@ pub(crate) struct JobDefinition {
     /// A subtask of the job is a barrier.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub(crate) barriers: bool,
+    /// Maximum number of subtasks that have a key at a time.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) max_per_key: Option<u16>,
     /// Name of the job given by the client.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) client_id: Option<String>,
@@ -92,6 +95,11 @@ pub(crate) struct JobDefinition {
 }
 
 impl JobDefinition {
+    /// Returns the limit of its subtasks' keys; 0 if they have them one after another.
+    pub(crate) fn limit(&self) -> u16 {
+        self.max_per_key.filter(|limit| *limit > 1).unwrap_or(0)
+    }
+
     pub(crate) fn timeout(&self) -> Option<Duration> {
         self.timeout_ms.map(Duration::from_millis)
     }
@@ -147,6 +155,11 @@ pub(crate) fn check(
     wrong.check(job.weight != Some(0), "/weight", || "1 is the least".into());
     wrong.check(job.attempts != Some(0), "/attempts", || "1 is the least".into());
     wrong.check(job.timeout_ms != Some(0), "/timeout_ms", || "1 is the least".into());
+    let limits = 1..=u32::from(Kind::MAX_PER_KEY);
+    wrong.check(job.max_per_key.is_none_or(|max| limits.contains(&max)), "/max_per_key", || {
+        let most = Kind::MAX_PER_KEY;
+        format!("it is from 1 to {most}; without it, or with 1, a key's subtasks run in order")
+    });
     for (value, pointer) in [(job.delay_ms, "/delay_ms"), (job.timeout_ms, "/timeout_ms")] {
         wrong.check(value.unwrap_or(0) <= MAX_MS, pointer, || {
             format!("{MAX_MS} is the most: a hundred years")
@@ -315,6 +328,11 @@ pub(crate) fn fits<'a>(
     Ok(())
 }
 
+/// Returns a limit on the subtasks of a key as it is stored.
+fn limit_of(max_per_key: u32) -> u16 {
+    u16::try_from(max_per_key).unwrap_or(u16::MAX).clamp(1, Kind::MAX_PER_KEY)
+}
+
 fn head_of(
     job: SubmitJob,
     kind: &Kind,
@@ -338,6 +356,7 @@ fn head_of(
         split,
         fan_in: kind.fan_in.is_some() && job.fan_in.unwrap_or(true),
         barriers: false,
+        max_per_key: job.max_per_key.or(kind.max_per_key).map(limit_of),
         client_id: None,
         trace: None,
         payload,

@@ -35,6 +35,9 @@ pub struct Kind {
     /// Maximum number of the kind's subtasks that run at the same time. Default: the number of
     /// slots.
     pub concurrency: Option<usize>,
+    /// Maximum number of the kind's subtasks that run with a key at the same time, without an order among
+    /// them. Default: 1, so that the subtasks of a key run one after another in their order.
+    pub max_per_key: Option<u32>,
     /// Maximum rate of starts. Default: no limit.
     pub rate: Option<StartRate>,
     /// Effect of a failed subtask on the rest of its job. Default: the rest goes on.
@@ -69,6 +72,9 @@ pub struct StartRate {
 }
 
 impl Kind {
+    /// Maximum of [`max_per_key`](Self::max_per_key): each start looks at that many subtasks at most.
+    pub const MAX_PER_KEY: u16 = 256;
+
     /// Returns a kind with a handler and default settings.
     pub fn new(handler: impl Handler) -> Self {
         Kind::with(KindExecutor::Handler(Arc::new(handler)))
@@ -95,6 +101,7 @@ impl Kind {
             timeout: None,
             max_lease: Duration::from_secs(12 * 3600),
             concurrency: None,
+            max_per_key: None,
             rate: None,
             on_error: OnError::default(),
             on_fail: OnFail::default(),

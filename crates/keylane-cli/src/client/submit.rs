@@ -66,6 +66,11 @@ pub(crate) struct SubmitArgs {
     #[arg(long, requires = "key", conflicts_with_all = ["shared_key", "barrier", "subtasks"])]
     latest: bool,
 
+    /// Number of subtasks that may run with a key at the same time, in no order; the
+    /// kind's setting by default.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
+    max_per_key: Option<u32>,
+
     /// The first line of the table has the columns' names.
     #[arg(long)]
     header: bool,
@@ -253,6 +258,8 @@ struct JobDefinition<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     on_fail: Option<OnFail>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    max_per_key: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     attempts: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     timeout_ms: Option<u64>,
@@ -381,6 +388,7 @@ impl SubmitArgs {
                 OnFailArg::StopKey => OnFail::StopKey,
             }),
             attempts: self.attempts,
+            max_per_key: self.max_per_key,
             timeout_ms: self.timeout.map(millis),
             fan_in: self.no_fan_in.then_some(false),
         })

@@ -111,6 +111,7 @@ pub(super) struct KindTable {
     backoff: Option<BackoffRange>,
     timeout: Option<DurationArg>,
     concurrency: Option<NonZeroUsize>,
+    max_per_key: Option<NonZeroU32>,
     rate: Option<RateText>,
     burst: Option<NonZeroU32>,
     on_error: Option<OnError>,
@@ -448,6 +449,9 @@ impl KindTable {
                 "`burst` is a part of a rate: add `rate`, such as rate = \"100/s\", or leave it out"
             );
         }
+        if self.max_per_key.is_some_and(|max| max.get() > u32::from(Kind::MAX_PER_KEY)) {
+            bail!("`max_per_key` is from 1 to {}; write a smaller number", Kind::MAX_PER_KEY);
+        }
         self.check_times()?;
         let plain = Kind::leased(Duration::ZERO);
         Ok(Kind {
@@ -463,6 +467,7 @@ impl KindTable {
             timeout: self.timeout.map(|span| span.0),
             max_lease: self.max_lease.map_or(plain.max_lease, |span| span.0),
             concurrency: self.concurrency(),
+            max_per_key: self.max_per_key.map(NonZeroU32::get),
             rate: self.rate.map(|rate| StartRate {
                 per_second: rate.0,
                 burst: self.burst.map_or(1, NonZeroU32::get),

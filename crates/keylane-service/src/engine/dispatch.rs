@@ -135,7 +135,8 @@ impl SubtaskDispatcher {
     ) -> Option<PreparedAttempt> {
         let kind = start.kind.0;
         engine.totals.starts += 1;
-        let keys: TaskKeys = engine.scheduler.keys_of(start.fence).collect();
+        let mut keys: TaskKeys = engine.scheduler.keys_of(start.fence).collect();
+        keys.limit = engine.live.get(&start.job).map_or(0, |live| live.head.limit());
         if let Step::Subtask(number) = start.step {
             engine.check_order(SubtaskId { job: start.job, number }, &keys);
         }

@@ -6,11 +6,11 @@
 //!
 //! 1. **One at a time, across attempts.** A subtask that has begun and has not ended permanently is
 //!    *open*, also while it backs off or has stopped its keys. The begin of another subtask with
-//!    one of its keys is a violation, unless both share the key.
+//!    one of its keys is a violation, unless both share the key, or both limit it and are not too many.
 //! 2. **Forward only.** Of the subtasks with a key, each begins at or after the position of the one
 //!    that began before: the position of its job, and its number there. A begin before that
-//!    position is a violation: a later subtask has overtaken it. A subtask that shares the key is
-//!    compared only with those that do not.
+//!    position is a violation: a later subtask has overtaken it. A subtask that shares or limits the key is
+//!    compared only with those that do not do the same.
 //!
 //! So an overtaken subtask is detected when it begins itself; a lost subtask is not detected here.
 //! Subtasks dropped with their job have no end of their own, so the check asks on demand whether
@@ -40,6 +40,15 @@ const GENERATION: usize = 1 << 16;
 /// Hash of a key.
 type KeyHash = u128;
 
+/// Use of a key by a subtask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CheckedUse {
+    Exclusive,
+    Shared,
+    /// At most this number of subtasks at a time.
+    Limited(u16),
+}
+
 /// Position in the order: of the job, and in the job.
 type OrderPosition = (u64, u32);
 
@@ -56,10 +65,14 @@ pub(super) struct OrderCheck {
     holders: HashMap<KeyHash, SubtaskId>,
     /// Open subtasks that share a key.
     sharers: HashMap<KeyHash, BTreeSet<SubtaskId>>,
+    /// Open subtasks that limit a key.
+    limited: HashMap<KeyHash, BTreeSet<SubtaskId>>,
     /// Positions of the last begins of subtasks that do not share the key.
     last: LastBegins,
     /// Highest positions of the begins of subtasks that share the key.
     last_shared: LastBegins,
+    /// Highest positions of the begins of subtasks that limit the key.
+    last_limited: LastBegins,
 }
 
 /// Highest position of the begins of each key: recent keys, and older ones.
@@ -68,8 +81,8 @@ struct LastBegins([HashMap<KeyHash, OrderPosition>; 2]);
 
 #[derive(Debug)]
 struct UnfinishedSubtask {
-    /// Keys, and whether the subtask shares them.
-    keys: Box<[(KeyHash, bool)]>,
+    /// Keys, and how the subtask uses them.
+    keys: Box<[(KeyHash, CheckedUse)]>,
     /// Number of the job's entry when the subtask began.
     entry: Option<u64>,
     runs: bool,
@@ -106,18 +119,18 @@ impl OrderCheck {
         keys: &TaskKeys,
         is_held: impl Fn(SubtaskId) -> bool,
     ) -> Option<OrderViolation> {
-        let keys: Box<[(KeyHash, bool)]> = self.hashed(subtask.job, keys);
+        let keys: Box<[(KeyHash, CheckedUse)]> = self.hashed(subtask.job, keys);
         let mut violation = None;
         if self.open.get(&subtask).is_some_and(|open| open.runs) {
             violation = Some(OrderViolation::Twice);
         }
         let entry = self.entries.get(&subtask.job).copied();
         let place = entry.map(|entry| (entry, subtask.number));
-        for (key, is_shared) in &keys {
-            let beside = self.take_key(*key, *is_shared, subtask, &is_held);
+        for (key, how) in &keys {
+            let beside = self.take_key(*key, *how, subtask, &is_held);
             violation = beside.map(OrderViolation::Beside).or(violation);
             let Some(place) = place else { continue };
-            if self.put_last(*key, *is_shared, place).is_some_and(|last| last > place) {
+            if self.put_last(*key, *how, place).is_some_and(|last| last > place) {
                 violation.get_or_insert(OrderViolation::Overtaken);
             }
         }
@@ -132,20 +145,39 @@ impl OrderCheck {
     fn take_key(
         &mut self,
         key: KeyHash,
-        is_shared: bool,
+        how: CheckedUse,
         subtask: SubtaskId,
         is_held: impl Fn(SubtaskId) -> bool,
     ) -> Option<SubtaskId> {
-        let (holder, sharers) = if is_shared {
-            self.sharers.entry(key).or_default().insert(subtask);
-            (self.holders.get(&key).copied(), None)
-        } else {
-            // Most services share no key.
-            let sharers = if self.sharers.is_empty() { None } else { self.sharers.remove(&key) };
-            (self.holders.insert(key, subtask), sharers)
+        let is_open = |check: &Self, other: SubtaskId| {
+            other != subtask && check.is_current(other) && is_held(other)
         };
-        let mut all = holder.into_iter().chain(sharers.into_iter().flatten());
-        all.find(|other| *other != subtask && self.is_current(*other) && is_held(*other))
+        let holder = match how {
+            CheckedUse::Exclusive => self.holders.insert(key, subtask),
+            CheckedUse::Shared | CheckedUse::Limited(_) => self.holders.get(&key).copied(),
+        };
+        let holder = holder.filter(|other| is_open(self, *other));
+        // Most services neither share nor limit keys.
+        let all_of = |of: &HashMap<KeyHash, BTreeSet<SubtaskId>>| -> Vec<SubtaskId> {
+            let all = if of.is_empty() { None } else { of.get(&key) };
+            all.into_iter().flatten().copied().filter(|other| is_open(self, *other)).collect()
+        };
+        let (sharers, limited) = (all_of(&self.sharers), all_of(&self.limited));
+        let beside = match how {
+            CheckedUse::Exclusive => sharers.first().or(limited.first()),
+            CheckedUse::Shared => limited.first(),
+            CheckedUse::Limited(limit) => sharers.first().or(limited.get(usize::from(limit) - 1)),
+        };
+        let found = holder.or(beside.copied());
+        match how {
+            CheckedUse::Exclusive => {
+                self.sharers.remove(&key);
+                self.limited.remove(&key);
+            }
+            CheckedUse::Shared => _ = self.sharers.entry(key).or_default().insert(subtask),
+            CheckedUse::Limited(_) => _ = self.limited.entry(key).or_default().insert(subtask),
+        }
+        found
     }
 
     /// Returns true if an open subtask began after the last entry of its job.
@@ -170,15 +202,21 @@ impl OrderCheck {
     /// Records the permanent end of a subtask.
     pub(super) fn ended(&mut self, subtask: SubtaskId) {
         let Some(open) = self.open.remove(&subtask) else { return };
-        for (key, is_shared) in open.keys {
-            if !is_shared {
-                if self.holders.get(&key) == Some(&subtask) {
-                    self.holders.remove(&key);
+        for (key, how) in open.keys {
+            let all = match how {
+                CheckedUse::Exclusive => {
+                    if self.holders.get(&key) == Some(&subtask) {
+                        self.holders.remove(&key);
+                    }
+                    continue;
                 }
-            } else if let Some(sharers) = self.sharers.get_mut(&key) {
-                sharers.remove(&subtask);
-                if sharers.is_empty() {
-                    self.sharers.remove(&key);
+                CheckedUse::Shared => &mut self.sharers,
+                CheckedUse::Limited(_) => &mut self.limited,
+            };
+            if let Some(open) = all.get_mut(&key) {
+                open.remove(&subtask);
+                if open.is_empty() {
+                    all.remove(&key);
                 }
             }
         }
@@ -189,26 +227,42 @@ impl OrderCheck {
     fn put_last(
         &mut self,
         key: KeyHash,
-        is_shared: bool,
+        how: CheckedUse,
         place: OrderPosition,
     ) -> Option<OrderPosition> {
-        if is_shared {
-            self.last_shared.put(key, place);
-            return self.last.get(key);
+        let OrderCheck { last, last_shared, last_limited, .. } = self;
+        match how {
+            CheckedUse::Exclusive => {
+                last.put(key, place).max(last_shared.get(key)).max(last_limited.get(key))
+            }
+            CheckedUse::Shared => {
+                last_shared.put(key, place);
+                last.get(key).max(last_limited.get(key))
+            }
+            CheckedUse::Limited(_) => {
+                last_limited.put(key, place);
+                last.get(key).max(last_shared.get(key))
+            }
         }
-        self.last.put(key, place).max(self.last_shared.get(key))
     }
 
     /// Returns the hashes of the keys. A key that is exclusive, too, is not shared. In a job with
     /// barriers, all subtasks share a key of the job, and a barrier has it alone.
-    fn hashed(&self, job: JobNumber, keys: &TaskKeys) -> Box<[(KeyHash, bool)]> {
-        let exclusive = keys.exclusive.iter().map(|key| (self.hash(key), false));
+    fn hashed(&self, job: JobNumber, keys: &TaskKeys) -> Box<[(KeyHash, CheckedUse)]> {
+        let how = match keys.limit {
+            0 => CheckedUse::Exclusive,
+            limit => CheckedUse::Limited(limit),
+        };
+        let exclusive = keys.exclusive.iter().map(|key| (self.hash(key), how));
         let shared = keys.shared.iter().filter(|key| !keys.exclusive.contains(key));
         let of_job = (keys.is_barrier || keys.is_beside_barriers).then(|| {
             let key = [&[KeyClaim::JOB][..], &job.0.to_be_bytes()].concat();
-            (self.hash(&Key::new(key)), !keys.is_barrier)
+            let is_alone = keys.is_barrier;
+            let how = if is_alone { CheckedUse::Exclusive } else { CheckedUse::Shared };
+            (self.hash(&Key::new(key)), how)
         });
-        exclusive.chain(shared.map(|key| (self.hash(key), true))).chain(of_job).collect()
+        let shared = shared.map(|key| (self.hash(key), CheckedUse::Shared));
+        exclusive.chain(shared).chain(of_job).collect()
     }
 
     fn hash(&self, key: &Key) -> KeyHash {
@@ -324,6 +378,28 @@ mod tests {
         assert_eq!(check.begun(of(2, 4), &shared(&["a"]), |_| true), overtaken);
         check.ended(of(2, 4));
         assert!(check.open.is_empty() && check.holders.is_empty() && check.sharers.is_empty());
+    }
+
+    #[test]
+    fn no_more_than_the_limit_begin_beside_each_other_in_any_order_and_beside_no_other() {
+        let mut check = check(&[1, 2, 3]);
+        let limited = TaskKeys { limit: 2, ..keys(&["a"]) };
+        for subtask in [of(1, 3), of(1, 1)] {
+            assert_eq!(check.begun(subtask, &limited, |_| true), None, "{subtask:?}");
+        }
+        let beside = Some(OrderViolation::Beside(of(1, 3)));
+        assert_eq!(check.begun(of(1, 4), &limited, |_| true), beside);
+        [of(1, 1), of(1, 3)].into_iter().for_each(|subtask| check.ended(subtask));
+        assert_eq!(check.begun(of(1, 2), &limited, |_| true), None);
+        let beside = Some(OrderViolation::Beside(of(1, 2)));
+        assert_eq!(check.begun(of(2, 0), &shared(&["a"]), |_| true), beside);
+        check.ended(of(2, 0));
+        assert_eq!(check.begun(of(2, 1), &keys(&["a"]), |_| true), beside);
+        [of(1, 2), of(1, 4), of(2, 1)].into_iter().for_each(|subtask| check.ended(subtask));
+        let overtaken = Some(OrderViolation::Overtaken);
+        assert_eq!(check.begun(of(1, 9), &limited, |_| true), overtaken);
+        check.ended(of(1, 9));
+        assert!(check.open.is_empty() && check.holders.is_empty() && check.limited.is_empty());
     }
 
     #[test]

@@ -93,6 +93,7 @@ impl Recovery {
         let plan = StepNumbers::new(&head, job.total);
         let mut waiting = UnfinishedSteps::of(recovered, plan)?;
         waiting.mark_barriers(head.barriers);
+        waiting.subtasks.iter_mut().for_each(|(_, keys, _)| keys.limit = head.limit());
         let ended = self.ended_of(recovered, plan)?;
         let versions = &mut engine.versions;
         let live = unfinished_job(recovered, head, plan, &waiting, ended.counts, versions);

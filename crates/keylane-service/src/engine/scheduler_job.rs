@@ -54,6 +54,7 @@ pub(super) fn new_job<S>(
     NewJob {
         kind: KindId(kind),
         has_barriers: head.barriers,
+        max_per_key: head.max_per_key,
         weight: head.weight,
         on_error: match head.on_error {
             OnError::FinishAll => JobFailurePolicy::FinishAll,

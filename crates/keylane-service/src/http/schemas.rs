@@ -7,7 +7,7 @@ use crate::engine::{MAX_LEASES, OperatorAction};
 use crate::job_definition::{
     MAX_KEY_BYTES, MAX_KEYS, MAX_LABEL_BYTES, MAX_LABELS, MAX_MS, MAX_NAME_BYTES,
 };
-use crate::kind::{KindExecutor, KindRegistry};
+use crate::kind::{Kind, KindExecutor, KindRegistry};
 use crate::wire::{JobState, SubtaskState};
 
 /// Schemas of request bodies. Their optional fields may be absent, and are never null.
@@ -64,6 +64,7 @@ fn limits() -> Vec<(&'static str, &'static str, Value)> {
         ("SubmitJob", "weight", positive()),
         ("SubmitJob", "attempts", positive()),
         ("SubmitJob", "timeout_ms", read_body(1, MAX_MS)),
+        ("SubmitJob", "max_per_key", read_body(1, Kind::MAX_PER_KEY.into())),
         ("SubmitJob", "delay_ms", read_body(0, MAX_MS)),
         ("SubmitJob", "run_at", time),
         ("SubmitJob", "key", key()),
@@ -176,15 +177,16 @@ fn submission(schema: Value, kinds: &KindRegistry) -> Value {
     let mut ways = Vec::new();
     for time in ["run_at", "delay_ms"] {
         let mut plain = without(schema.clone(), &[time]);
-        let mut split = without(plain.clone(), &["subtasks", "key", "keys", "shared_keys", "latest"]);
+        let mut split =
+            without(plain.clone(), &["subtasks", "key", "keys", "shared_keys", "latest"]);
         plain["properties"]["kind"]["enum"] = json!(named(false));
         split["properties"]["kind"]["enum"] = json!(named(true));
         if !named(false).is_empty() {
             let one = without(plain.clone(), &["subtasks", "keys"]);
             let latest = with_latest(without(one.clone(), &["shared_keys"]), true);
             ways.push(requiring(latest, &["kind", "key", "latest"]));
-            let [one, many] =
-                [one, without(plain.clone(), &["subtasks", "key"])].map(|way| with_latest(way, false));
+            let [one, many] = [one, without(plain.clone(), &["subtasks", "key"])]
+                .map(|way| with_latest(way, false));
             ways.push(requiring(one.clone(), &["kind", "payload"]));
             ways.push(requiring(one.clone(), &["kind", "key"]));
             ways.push(requiring(one, &["kind", "shared_keys"]));

@@ -225,7 +225,7 @@ impl Scheduler {
     /// subtask of the key starts, whatever is before the task.
     fn reason_of_key(
         &self,
-        LanePosition { lane, ahead, behind, is_shared, .. }: LanePosition,
+        LanePosition { lane, ahead, behind, is_shared, limit, .. }: LanePosition,
     ) -> Option<WaitReason> {
         if self.lanes.lane(lane).is_of_job() {
             let (behind, head) = (self.step_of(behind?), self.head_of(lane)?);
@@ -237,8 +237,9 @@ impl Scheduler {
         }
         let behind = behind?;
         let head = self.head_of(lane).expect("a lane with a predecessor has a head");
-        Some(match head.state {
-            UnfinishedState::Stopped => WaitReason::KeyStopped { key, head },
+        Some(match (limit, head.state) {
+            (Some(limit), _) => WaitReason::KeyLimit { key, limit, ahead, head },
+            (None, UnfinishedState::Stopped) => WaitReason::KeyStopped { key, head },
             _ => WaitReason::KeyOrder { key, is_shared, ahead, behind: self.step_of(behind), head },
         })
     }
@@ -254,9 +255,9 @@ impl Scheduler {
             let slot = self.find(next.job)?;
             let task = self.jobs[slot].roll.find(&self.tasks, slot, next.step.number())?;
             match self.reasons_within(task, 0).into_iter().next()? {
-                WaitReason::KeyOrder { head, .. } | WaitReason::Barrier { head, .. } => {
-                    next = head.of
-                }
+                WaitReason::KeyOrder { head, .. }
+                | WaitReason::KeyLimit { head, .. }
+                | WaitReason::Barrier { head, .. } => next = head.of,
                 reason => return Some((next.job, reason)),
             }
         }
@@ -454,5 +455,8 @@ fn needs_less(
 
 /// Whether a reason ends without an operator: by the ends of other subtasks.
 fn is_order(reason: &WaitReason) -> bool {
-    matches!(reason, WaitReason::KeyOrder { .. } | WaitReason::Barrier { .. })
+    matches!(
+        reason,
+        WaitReason::KeyOrder { .. } | WaitReason::KeyLimit { .. } | WaitReason::Barrier { .. }
+    )
 }

@@ -59,6 +59,8 @@ pub(super) struct ScheduledJob {
     pub(super) paused: bool,
     /// Whether some of its subtasks are barriers: all of them are then in a lane of the job.
     pub(super) has_barriers: bool,
+    /// Maximum number of tasks in front of a lane beside those of this job; 0: its keys are exclusive.
+    pub(super) limit: u16,
     /// Turn at which it waits for capacity of its kind.
     pub(super) held: Option<u64>,
     /// Turn that it has had since its last start, and keeps if it is held again.

@@ -1,13 +1,14 @@
 //! Order of keys: lanes of tasks, and the tasks that head all of theirs.
 //!
 //! A lane is the queue of a key's unfinished tasks, in the order of acceptance. A task has a place
-//! in the lane of each of its keys, exclusive or shared. A place is *in front* if no earlier place
-//! of its lane conflicts with it: the first place, or, if that is shared, the shared places up to
-//! the first exclusive one. A task is *blocked* once for each of its places that is not in front, and
+//! in the lane of each of its keys, exclusive, shared or limited. A place is *in front* if no earlier
+//! place of its lane conflicts with it: the first place, or, if that is shared, the shared places up to
+//! the first other one. If the first place is limited, those behind it are in front up to the first
+//! other one, as long as they are not more than the smallest limit of all of them. A task is *blocked* once for each of its places that is not in front, and
 //! once for each place in front of a paused lane; without blocks it may run. A finished task leaves
 //! its places, and the next places of each lane come to the front.
 //!
-//! An exclusive place that leaves may be followed by very many shared ones. They come to the front
+//! An exclusive place that leaves may be followed by very many shared or limited ones. They come to the front
 //! in slices of [`ADVANCED_AT_ONCE`]; the lane then has an entry in `advancing`, and
 //! [`advance_some`](Lanes::advance_some) does the next slice. The places in front are always the
 //! first ones of the lane, so a shared task that enters meanwhile stays behind the others.
@@ -127,16 +128,13 @@ struct LanePlace {
     is_shared: bool,
     /// Whether no earlier place of the lane conflicts with it.
     is_front: bool,
+    /// Maximum number of tasks in front beside it, itself included; 0 if it is not limited.
+    limit: u16,
 }
 
 impl LanePlace {
     fn link(&mut self) -> &mut ListLink {
         &mut self.link
-    }
-
-    /// Whether a shared place directly behind it is in front.
-    fn lets_share(&self) -> bool {
-        self.is_front && self.is_shared
     }
 }
 
@@ -192,13 +190,14 @@ impl Lanes {
     }
 
     /// Appends a task that has no places yet to the lanes of these keys. Its places keep the order
-    /// of the keys. A duplicate key counts once, and is exclusive if one of its uses is. Returns
-    /// whether one of them is [`KeyClaim::LATEST`], which has no lane.
+    /// of the keys. A duplicate key counts once, and is exclusive if one of its uses is. Exclusive uses
+    /// of the keys of clients are limited to `limit` tasks at a time, unless that is 0. Returns whether one of them is [`KeyClaim::LATEST`], which has no lane.
     pub(super) fn enter<'k>(
         &mut self,
         tasks: &mut TaskSlab,
         task: u32,
         keys: impl Iterator<Item = KeyClaim<'k>>,
+        limit: u16,
         now: u64,
     ) -> bool {
         let (mut last_of_task, mut is_latest) = (NONE, false);
@@ -208,15 +207,16 @@ impl Lanes {
                 continue;
             }
             let KeyClaim { key, is_shared } = claim;
+            let limit = if is_shared || claim.is_of_job() { 0 } else { limit };
             let lane = self.find_or_open(key);
             let last = self.lanes[lane].line.last;
             if last != NONE && self.places[last].task == task {
                 if !is_shared {
-                    self.make_exclusive(tasks, last);
+                    self.make_exclusive(tasks, last, limit);
                 }
                 continue;
             }
-            let is_front = last == NONE || (is_shared && self.places[last].lets_share());
+            let is_front = last == NONE || self.is_front_behind(last, is_shared, limit);
             let place = self.places.insert(LanePlace {
                 lane,
                 task,
@@ -224,6 +224,7 @@ impl Lanes {
                 next_of_task: NONE,
                 is_shared,
                 is_front,
+                limit,
             });
             match last_of_task {
                 NONE => tasks[task].places = place,
@@ -262,14 +263,44 @@ impl Lanes {
         }
     }
 
-    /// Makes the last place of a lane exclusive.
-    fn make_exclusive(&mut self, tasks: &mut TaskSlab, place: u32) {
-        let is_first = self.places[place].link.before == NONE;
-        let LanePlace { lane, task, ref mut is_shared, ref mut is_front, .. } = self.places[place];
-        *is_shared = false;
-        if std::mem::replace(is_front, is_first) && !is_first && !self.lanes[lane].paused {
-            tasks[task].blocked += 1;
+    /// Makes the last place of a lane exclusive, or limited.
+    fn make_exclusive(&mut self, tasks: &mut TaskSlab, place: u32, limit: u16) {
+        let LanePlace { lane, task, is_front, link, .. } = self.places[place];
+        let now_in_front = link.before == NONE || self.is_front_behind(link.before, false, limit);
+        let changed = &mut self.places[place];
+        (changed.is_shared, changed.limit, changed.is_front) = (false, limit, now_in_front);
+        if !self.lanes[lane].paused {
+            tasks[task].blocked += u32::from(is_front && !now_in_front);
+            tasks[task].blocked -= u32::from(!is_front && now_in_front);
         }
+    }
+
+    /// Whether a place with this use of the key is in front, directly behind another place.
+    #[inline]
+    fn is_front_behind(&self, last: u32, is_shared: bool, limit: u16) -> bool {
+        let last_place = &self.places[last];
+        match (last_place.is_front, is_shared) {
+            (false, _) => false,
+            (true, true) => last_place.is_shared,
+            (true, false) => {
+                limit != 0 && last_place.limit != 0 && self.has_room_behind(last, limit)
+            }
+        }
+    }
+
+    /// Whether one more limited place may be in front. Costs a step for each place in front, and their
+    /// number is at most the limit.
+    fn has_room_behind(&self, last: u32, limit: u16) -> bool {
+        let (mut place, mut count, mut least) = (last, 0, limit);
+        while place != NONE {
+            let before = &self.places[place];
+            (count, least) = (count + 1, least.min(before.limit));
+            if count >= least {
+                return false;
+            }
+            place = before.link.before;
+        }
+        true
     }
 
     /// Removes a task from its lanes and returns their number. Tasks that are no longer blocked are
@@ -286,7 +317,7 @@ impl Lanes {
         let mut left = 0;
         while place != NONE {
             left += 1;
-            let LanePlace { lane, link, next_of_task, .. } = self.places[place];
+            let LanePlace { lane, link, next_of_task, limit, .. } = self.places[place];
             let was_head = self.lanes[lane].line.first == place;
             self.lanes[lane].line.remove(&mut self.places, place, LanePlace::link);
             self.set_len(lane, self.lanes[lane].len - 1);
@@ -298,7 +329,7 @@ impl Lanes {
                     _ => self.has_new_head(lane, now),
                 }
             }
-            self.advance_behind(tasks, lane, place, link, opened);
+            self.advance_behind(tasks, lane, (place, limit), link, opened);
             place = next_of_task;
         }
         left
@@ -311,14 +342,14 @@ impl Lanes {
         lanes.into_iter().chain(places).collect()
     }
 
-    /// Brings the place behind a removed one to the front, if nothing before it conflicts with it
-    /// any more. `link` was the position of the removed place.
+    /// Brings the first place that is not in front there, if nothing before it conflicts with it any
+    /// more. `link` was the position of the removed place, whose limit is given.
     #[inline]
     fn advance_behind(
         &mut self,
         tasks: &mut TaskSlab,
         lane: u32,
-        removed: u32,
+        (removed, limit): (u32, u16),
         link: ListLink,
         opened: &mut Vec<u32>,
     ) {
@@ -331,7 +362,13 @@ impl Lanes {
             }
             self.advancing.remove(&lane);
         }
-        let ListLink { before, behind } = link;
+        let ListLink { mut before, mut behind } = link;
+        if limit != 0 {
+            // The end of one of those in front makes room behind the last of them.
+            while behind != NONE && self.places[behind].is_front {
+                (before, behind) = (behind, self.places[behind].link.behind);
+            }
+        }
         if behind == NONE {
             return;
         }
@@ -339,33 +376,37 @@ impl Lanes {
         if next.is_front {
             return;
         }
-        if before == NONE && !next.is_shared {
-            // Most services share no key.
+        if before == NONE && !next.is_shared && next.limit == 0 {
+            // Most services neither share nor limit keys.
             next.is_front = true;
             if !self.lanes[lane].paused {
                 unblock(tasks, next.task, opened);
             }
             return;
         }
-        let follows_shared = || self.places[behind].is_shared && self.places[before].lets_share();
-        if before == NONE || follows_shared() {
+        let LanePlace { is_shared, limit, .. } = *next;
+        if before == NONE || self.is_front_behind(before, is_shared, limit) {
             self.advance(tasks, lane, behind, opened);
         }
     }
 
-    /// Brings a place to the front, and the shared places behind it if it is shared. Tasks that are
+    /// Brings a place to the front, and those behind it that do not conflict. Tasks that are
     /// no longer blocked are added to `opened`.
     fn advance(&mut self, tasks: &mut TaskSlab, lane: u32, from: u32, opened: &mut Vec<u32>) {
         let is_paused = self.lanes[lane].paused;
         let mut place = from;
         for _ in 0..ADVANCED_AT_ONCE {
-            let LanePlace { task, link, is_shared, ref mut is_front, .. } = self.places[place];
+            let LanePlace { task, link, ref mut is_front, .. } = self.places[place];
             *is_front = true;
             // In a paused lane the block by a predecessor becomes the block by the pause.
             if !is_paused {
                 unblock(tasks, task, opened);
             }
-            if !is_shared || link.behind == NONE || !self.places[link.behind].is_shared {
+            if link.behind == NONE {
+                return;
+            }
+            let LanePlace { is_shared, limit, .. } = self.places[link.behind];
+            if !self.is_front_behind(place, is_shared, limit) {
                 return;
             }
             place = link.behind;
@@ -445,13 +486,13 @@ impl Lanes {
         self.standings(tasks, task, 0).all(|position| position.is_front)
     }
 
-    /// Makes a task that is in front of all its lanes the head of those that it shares: tasks in
-    /// front do not conflict, so their order among themselves is free.
+    /// Makes a task that is in front of all its lanes the head of those that it does not have alone:
+    /// tasks in front do not conflict, so their order among themselves is free.
     pub(super) fn put_first(&mut self, tasks: &TaskSlab, task: u32, now: u64) {
         let mut place = tasks[task].places;
         while place != NONE {
-            let LanePlace { lane, is_shared, next_of_task, .. } = self.places[place];
-            if is_shared && self.lanes[lane].line.first != place {
+            let LanePlace { lane, next_of_task, .. } = self.places[place];
+            if self.lanes[lane].line.first != place {
                 let line = &mut self.lanes[lane].line;
                 line.remove(&mut self.places, place, LanePlace::link);
                 line.push_first(&mut self.places, place, LanePlace::link);
@@ -503,12 +544,21 @@ impl Lanes {
             let all: Vec<(u32, &LanePlace)> =
                 all.map(|place| (place, &self.places[place])).collect();
             assert_eq!(all.len(), lane.len as usize);
-            let shared = all.iter().take_while(|(_, place)| place.is_shared).count();
+            let uses = |at: usize| (all[at].1.is_shared, all[at].1.limit);
+            let is_in_front = |at: &usize| match uses(0) {
+                (true, _) => uses(*at).0,
+                (false, 0) => *at == 0,
+                (false, _) => {
+                    let least = all[..=*at].iter().map(|(_, place)| place.limit).min();
+                    *at < usize::from(least.unwrap_or_default())
+                }
+            };
+            let wanted = (0..all.len()).take_while(is_in_front).count();
             let front = all.iter().take_while(|(_, place)| place.is_front).count();
             assert!(all[front..].iter().all(|(_, place)| !place.is_front), "one front");
             match self.advancing.get(&number) {
-                Some(next) => assert!(front < shared && all[front].0 == *next),
-                None => assert_eq!(front, shared.max(1)),
+                Some(next) => assert!(front < wanted && all[front].0 == *next),
+                None => assert_eq!(front, wanted),
             }
         }
         assert!(self.advancing.keys().all(|lane| self.lanes[*lane].len > 0));
@@ -538,20 +588,27 @@ impl Lanes {
     }
 
     fn standing(&self, place: u32, most: u32) -> LanePosition {
-        let LanePlace { lane, is_shared, is_front, link: ListLink { before, .. }, .. } =
+        let LanePlace { lane, is_shared, is_front, limit, link: ListLink { before, .. }, .. } =
             self.places[place];
+        // A shared place waits for no shared one, and a limited one for limited ones only while they are
+        // as many as it may be.
+        let are_alike = |other: u32| match limit {
+            0 => is_shared && self.places[other].is_shared,
+            _ => self.places[other].limit != 0,
+        };
         let (mut ahead, mut other, mut behind) = (0, before, None);
         while other != NONE && ahead < most {
             ahead += 1;
-            // A shared place waits for no shared one.
-            if behind.is_none() && !(is_shared && self.places[other].is_shared) {
+            if behind.is_none() && !are_alike(other) {
                 behind = Some(other);
             }
             other = self.places[other].link.before;
         }
+        let waits_for_room = limit != 0 && behind.is_none() && before != NONE && are_alike(before);
         let behind = behind.unwrap_or(before);
         let behind = (!is_front && behind != NONE).then(|| self.places[behind].task);
-        LanePosition { lane, ahead, behind, is_shared, is_front }
+        let limit = waits_for_room.then_some(limit);
+        LanePosition { lane, ahead, behind, is_shared, is_front, limit }
     }
 
     /// Lanes with a head, the oldest head first.
@@ -637,6 +694,8 @@ pub(super) struct LanePosition {
     pub(super) behind: Option<u32>,
     pub(super) is_shared: bool,
     pub(super) is_front: bool,
+    /// Limit of the task, if all earlier ones are limited, too: it waits for room.
+    pub(super) limit: Option<u16>,
 }
 
 fn digits(len: u32) -> usize {

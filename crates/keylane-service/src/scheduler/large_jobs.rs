@@ -380,7 +380,7 @@ impl Scheduler {
         let task = self.tasks.insert(ScheduledTask::new(slot, number, attempts_made));
         let is_latest = match self.jobs[slot].has_barriers {
             true => self.enter_beside_barriers(slot, task, keys, now),
-            false => self.lanes.enter(&mut self.tasks, task, keys, now),
+            false => self.lanes.enter(&mut self.tasks, task, keys, self.jobs[slot].limit, now),
         };
         let job = &mut self.jobs[slot];
         job.roll.enter(number, task);
@@ -420,7 +420,7 @@ impl Scheduler {
         });
         // A key that is exclusive and shared is exclusive.
         let keys = keys.chain([KeyClaim::shared(&lane)]);
-        self.lanes.enter(&mut self.tasks, task, keys, now)
+        self.lanes.enter(&mut self.tasks, task, keys, self.jobs[slot].limit, now)
     }
 
     /// Drops all tasks of a job that do not run; they leave their lanes in slices. Returns the

@@ -52,6 +52,9 @@ pub struct NewJob<S> {
     /// Whether a subtask of the job is a barrier, also one that has ended. Those among `subtasks`
     /// are found without it.
     pub has_barriers: bool,
+    /// Maximum number of its subtasks, with those of other such jobs, that run with a key at the same
+    /// time, without an order among them. `None` or 1: one after another.
+    pub max_per_key: Option<u16>,
     /// Counts of its ended subtasks.
     pub ended: EndedCounts,
     /// Its unfinished subtasks.
@@ -75,6 +78,7 @@ impl<S> NewJob<S> {
             split: None,
             fan_in: None,
             has_barriers: false,
+            max_per_key: None,
             ended: EndedCounts::default(),
             subtasks,
         }
@@ -85,7 +89,8 @@ impl<S> NewJob<S> {
     /// Returns the job with its subtasks converted.
     pub(super) fn map<T>(self, change: impl FnOnce(S) -> T) -> NewJob<T> {
         let NewJob { number, kind, weight, on_error, on_fail, attempts_allowed, .. } = self;
-        let NewJob { paused, start_at, split, fan_in, has_barriers, ended, subtasks, .. } = self;
+        let NewJob { paused, start_at, split, fan_in, has_barriers, max_per_key, .. } = self;
+        let NewJob { ended, subtasks, .. } = self;
         NewJob {
             number,
             kind,
@@ -98,6 +103,7 @@ impl<S> NewJob<S> {
             split,
             fan_in,
             has_barriers,
+            max_per_key,
             ended,
             subtasks: change(subtasks),
         }

@@ -110,6 +110,17 @@ pub enum WaitReason {
         /// Head of the lane.
         head: LaneHead,
     },
+    /// As many earlier subtasks have the key as its limit lets run at a time.
+    KeyLimit {
+        /// The key.
+        key: Key,
+        /// Limit of the subtask.
+        limit: u16,
+        /// Number of its predecessors, counted up to [`WaitReason::COUNTED`].
+        ahead: u32,
+        /// Head of the lane.
+        head: LaneHead,
+    },
     /// A barrier of the job is before it; or it is a barrier, and others of the job are before it.
     Barrier {
         /// Whether it is a barrier itself.

@@ -554,6 +554,7 @@ fn describe<S>(new: &NewJob<S>) -> ScheduledJob {
         attempts_allowed: new.attempts_allowed.max(1),
         paused: new.paused,
         has_barriers: new.has_barriers,
+        limit: new.max_per_key.filter(|limit| *limit > 1).unwrap_or(0),
         split: step(new.split),
         fan_in: step(new.fan_in),
         counts: SubtaskCounts {

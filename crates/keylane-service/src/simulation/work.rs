@@ -80,6 +80,8 @@ pub(super) struct SubtaskKeys {
     pub(super) is_barrier: bool,
     /// Whether it replaces the latest subtask of its only key, and may be replaced.
     pub(super) is_latest: bool,
+    /// Number of subtasks that may have one of the keys that it does not share, as in its job.
+    pub(super) limit: Option<u32>,
 }
 
 impl SubtaskKeys {
@@ -91,13 +93,16 @@ impl SubtaskKeys {
         let shared: Vec<u8> = all.iter().copied().filter(|_| random.chance(30)).collect();
         let roll = random.within(0..100);
         let is_latest = (10..40).contains(&roll) && all.len() == 1 && shared.is_empty();
-        SubtaskKeys { all, shared, is_barrier: roll < 10, is_latest }
+        SubtaskKeys { all, shared, is_barrier: roll < 10, is_latest, limit: None }
     }
 
-    /// Returns whether both have a key that not both share.
+    /// Returns whether both have a key that not both share, and not both limit.
     pub(super) fn conflicts(&self, other: &SubtaskKeys) -> bool {
         let both_share = |key| self.shared.contains(key) && other.shared.contains(key);
-        self.all.iter().any(|key| other.all.contains(key) && !both_share(key))
+        let limits = |keys: &SubtaskKeys, key| keys.limit.is_some() && !keys.shared.contains(key);
+        let both_limit = |key| limits(self, key) && limits(other, key);
+        let is_common = |key| other.all.contains(key) && !both_share(key) && !both_limit(key);
+        self.all.iter().any(is_common)
     }
 
     /// Returns the body of a subtask with these keys.
@@ -128,6 +133,7 @@ pub(super) struct JobSpec {
     pub(super) kind: JobKind,
     pub(super) subtasks: Vec<SubtaskKeys>,
     pub(super) weight: u32,
+    pub(super) max_per_key: Option<u32>,
     /// Delay before its start, in milliseconds.
     pub(super) delay: Option<u64>,
     /// Number of the batch in which it is submitted.
@@ -144,10 +150,12 @@ impl JobSpec {
             _ => JobKind::Rated,
         };
         let count = random.within(1..5);
-        let subtasks = (0..count).map(|_| SubtaskKeys::draw(random)).collect();
+        let mut subtasks: Vec<_> = (0..count).map(|_| SubtaskKeys::draw(random)).collect();
         let weight = random.within(1..5) as u32;
+        let max_per_key = (weight == 4).then_some(2 + count as u32 % 2);
+        subtasks.iter_mut().for_each(|keys| keys.limit = max_per_key);
         let delay = random.chance(15).then(|| random.within(0..40_000));
-        JobSpec { kind, subtasks, weight, delay, batch: None }
+        JobSpec { kind, subtasks, weight, max_per_key, delay, batch: None }
     }
 
     /// Returns whether the job has a split and a fan-in.
@@ -178,6 +186,9 @@ impl JobSpec {
         match self.has_steps() {
             true => body["payload"] = json!({"job": job}),
             false => body["subtasks"] = self.subtasks_body(job),
+        }
+        if let Some(max) = self.max_per_key {
+            body["max_per_key"] = json!(max);
         }
         if let Some(delay) = self.delay {
             body["delay_ms"] = json!(delay);

@@ -64,6 +64,10 @@ pub struct SubmitJob {
     /// Maximum number of attempts per subtask; default: the kind's setting.
     #[serde(default, deserialize_with = "whole")]
     pub attempts: Option<u32>,
+    /// Number of subtasks that may run with a `key` at the same time, without an order among them;
+    /// default: the kind's setting.
+    #[serde(default, deserialize_with = "whole")]
+    pub max_per_key: Option<u32>,
     /// Timeout of an attempt, in milliseconds; default: the kind's setting.
     #[serde(default, deserialize_with = "whole")]
     pub timeout_ms: Option<u64>,
@@ -251,6 +255,9 @@ pub struct Job {
     pub state: JobState,
     /// Weight of its claim to spare workers.
     pub weight: u32,
+    /// Number of its subtasks that may run with a key at the same time, if they run in no order.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub max_per_key: Option<u16>,
     /// Number of its subtasks by state.
     pub counts: Counts,
     /// Fraction of its subtasks that has ended, from 0 to 1; 1 for a job without subtasks.

@@ -45,6 +45,9 @@ pub struct KindView {
     /// Maximum number of running subtasks.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub concurrency: Option<u64>,
+    /// Maximum number of subtasks that run with a key at the same time, if they run in no order.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub max_per_key: Option<u32>,
     /// Maximum number of starts per second.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub per_second: Option<f64>,

@@ -184,6 +184,7 @@
  * @property {string} name
  * @property {string} handler
  * @property {number} [concurrency]
+ * @property {number} [max_per_key]
  * @property {number} [per_second]
  * @property {number} attempts
  * @property {number} [timeout_ms]

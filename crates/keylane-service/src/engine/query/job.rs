@@ -121,6 +121,7 @@ fn plain_view(id: JobId, head: &JobDefinition, created: Timestamp, counts: Count
         labels: head.labels.clone(),
         state: JobState::Queued,
         weight: head.weight,
+        max_per_key: head.max_per_key.filter(|limit| *limit > 1),
         counts,
         progress: 0.0,
         created_at: created,

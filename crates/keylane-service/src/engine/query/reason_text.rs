@@ -21,6 +21,7 @@ pub(in crate::engine) fn because_of(
     let plain = |code: &str| plain(code, text.clone());
     match reason {
         WaitReason::KeyOrder { .. }
+        | WaitReason::KeyLimit { .. }
         | WaitReason::KeyPaused { .. }
         | WaitReason::KeyStopped { .. } => words.because_of_key(reason, text),
         WaitReason::Barrier { ahead, behind, head, .. } => Because {
@@ -89,7 +90,10 @@ pub(super) fn is_held_open_ended(
     reason: &WaitReason,
     now: Timestamp,
 ) -> bool {
-    let (WaitReason::KeyOrder { head, .. } | WaitReason::Barrier { head, .. }) = reason else {
+    let (WaitReason::KeyOrder { head, .. }
+    | WaitReason::KeyLimit { head, .. }
+    | WaitReason::Barrier { head, .. }) = reason
+    else {
         return false;
     };
     let root = engine.scheduler.root_of(head);
@@ -147,9 +151,10 @@ impl SentenceContext<'_> {
 
     fn text(&self, job: JobNumber, reason: &WaitReason) -> String {
         match reason {
-            WaitReason::KeyOrder { .. } | WaitReason::KeyPaused { .. } | WaitReason::KeyStopped { .. } => {
-                self.text_of_key(reason)
-            }
+            WaitReason::KeyOrder { .. }
+            | WaitReason::KeyLimit { .. }
+            | WaitReason::KeyPaused { .. }
+            | WaitReason::KeyStopped { .. } => self.text_of_key(reason),
             WaitReason::Barrier { is_barrier: true, ahead, head, .. } => format!(
                 "it is a barrier, and waits for {} earlier subtasks of its job; the first is {}, which {}",
                 counted(*ahead),
@@ -215,6 +220,11 @@ impl SentenceContext<'_> {
                 self.state(head),
                 counted(*ahead)
             ),
+            WaitReason::KeyLimit { key, limit, ahead, .. } => format!(
+                "its key `{}` has as many subtasks at a time as `max_per_key` allows, which is {limit} ({} ahead)",
+                text_of(key),
+                counted(*ahead)
+            ),
             WaitReason::KeyPaused { key } => {
                 let damaged = self.engine.holds.because_of_key(key);
                 damaged.unwrap_or_else(|| {
@@ -241,6 +251,14 @@ impl SentenceContext<'_> {
                 number: number_of(behind.step),
                 since: Some(Timestamp(head.since)),
                 ..plain("key_order", text)
+            },
+            WaitReason::KeyLimit { key, ahead, head, .. } => Because {
+                key: Some(text_of(key)),
+                position: Some(u64::from(*ahead) + 1),
+                job: self.job(head.of.job),
+                number: number_of(head.of.step),
+                since: Some(Timestamp(head.since)),
+                ..plain("key_limit", text)
             },
             WaitReason::KeyPaused { key } => Because {
                 key: Some(text_of(key)),

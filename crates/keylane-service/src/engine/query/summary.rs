@@ -182,6 +182,7 @@ impl Query {
             name: name.to_string(),
             handler: kind.sort().into(),
             concurrency: kind.concurrency.map(|most| most as u64),
+            max_per_key: kind.max_per_key.filter(|max| *max > 1),
             per_second: kind.rate.map(|rate| rate.per_second),
             attempts: kind.attempts,
             timeout_ms: kind.timeout.map(millis),

@@ -4,6 +4,7 @@ mod check;
 mod controls;
 mod kinds;
 mod latest;
+mod limited;
 mod line;
 mod model;
 mod shared;

@@ -2,7 +2,7 @@
 //!
 //! The model is a list of subtasks in the order of acceptance. A latest subtask that enters removes the newest one of
 //! its key that has not started. One may start if no unfinished one before it
-//! shares a key with it, none of its keys is paused, its job goes on and its kind has room. After each step:
+//! shares a key with it, or if both limit the key and are not too many, none of its keys is paused, its job goes on and its kind has room. After each step:
 //! what starts may start, nothing that may start is left beside a free slot, ends have the fates, drops and
 //! outcomes that the model says, counts are those of the model, fences rise. At the end nothing stays.
 
@@ -38,6 +38,8 @@ struct Sub {
     /// Those of `keys` that it shares.
     shared: BTreeSet<u8>,
     is_barrier: bool,
+    /// How many subtasks may have one of its exclusive keys at a time; 0: one, in order.
+    limit: u16,
     /// Whether it replaces the latest one of its only key, and may be replaced.
     is_latest: bool,
     /// Whether the next latest one of its key replaces it, if it still waits.
@@ -71,6 +73,7 @@ struct Job {
     parked_rest: Vec<Sub>,
     fan_in: bool,
     barriers: bool,
+    limit: u16,
     course: Course,
     ended: EndedCounts,
     step_failed: bool,
@@ -97,6 +100,7 @@ struct NewOne {
     split: bool,
     fan_in: bool,
     barriers: bool,
+    limit: u16,
 }
 
 #[derive(Clone, Debug)]
@@ -176,12 +180,14 @@ fn ops() -> impl Strategy<Value = Op> {
         (subtasks(), 0..3_u32, prop::bool::weighted(0.3), prop::bool::weighted(0.3), 1..4_u32),
         (prop::bool::weighted(0.1), prop_oneof![4 => Just(0), 1 => 1..40_u64]),
         (prop::bool::weighted(0.2), prop::bool::weighted(0.2), prop::bool::weighted(0.4)),
+        prop_oneof![3 => Just(0), 2 => 1..4_u16],
     );
     let job = job.prop_map(
         |(
             (subtasks, kind, fail_fast, stop_key, allowed),
             (paused, delay),
             (split, fan_in, barriers),
+            limit,
         )| {
             NewOne {
                 subtasks,
@@ -194,6 +200,7 @@ fn ops() -> impl Strategy<Value = Op> {
                 split,
                 fan_in,
                 barriers,
+                limit,
             }
         },
     );
@@ -463,6 +470,17 @@ impl Pair {
                     (key, Some(*ahead), Some(*behind), *head)
                 }
                 WaitReason::KeyStopped { key, head } => (key, None, None, *head),
+                WaitReason::KeyLimit { key, limit, ahead, head } => {
+                    named += 1;
+                    let letter = letter_of(key);
+                    let before: Vec<&Sub> =
+                        self.subs[..at].iter().filter(|it| it.keys.contains(&letter)).collect();
+                    assert_eq!((sub.limit, before.len()), (*limit, *ahead as usize));
+                    assert_eq!((head.of.job.0, head.of.step), (before[0].job, before[0].step));
+                    assert!(!before.iter().any(|it| conflict_on(it, sub, letter)));
+                    assert!(!has_room(&self.subs[..at], sub, letter));
+                    continue;
+                }
                 WaitReason::KeyPaused { key } => {
                     assert!(self.paused_keys.contains(&letter_of(key)));
                     named += 1;
@@ -486,6 +504,7 @@ impl Pair {
         }
         let keeps = |letter: &&u8| {
             self.subs[..at].iter().any(|it| conflict_on(it, sub, **letter))
+                || !has_room(&self.subs[..at], sub, **letter)
                 || self.paused_keys.contains(letter)
         };
         if sub.phase == Phase::Waits && matches!(sub.step, Step::Subtask(_)) {
@@ -729,6 +748,7 @@ impl Pair {
             keys: keys_of(keys).0,
             shared: keys_of(keys).1,
             is_barrier: new.barriers && keys.contains(&BARRIER),
+            limit: limit_of(new.limit),
             is_latest: is_latest(keys),
             is_newest: false,
             phase: Phase::Waits,
@@ -763,6 +783,7 @@ impl Pair {
             parked_rest: Vec::new(),
             fan_in: new.fan_in,
             barriers: new.barriers,
+            limit: new.limit,
             course: Course::Open,
             ended: EndedCounts::default(),
             step_failed: false,
@@ -792,6 +813,7 @@ impl Pair {
                 fan_in: made(Step::FanIn),
                 ended: job.ended,
                 has_barriers: job.barriers,
+                max_per_key: (job.limit > 0).then_some(job.limit),
                 ..NewJob::new(JobNumber(number), borrowed(&new))
             },
             self.now,
@@ -867,8 +889,7 @@ impl Pair {
     /// A subtask stops its keys. If it waits for no other, it becomes the first of them.
     fn stop(&mut self, at: usize) {
         self.subs[at].phase = Phase::Stopped;
-        let sub = self.subs[at].clone();
-        if !self.subs[..at].iter().any(|other| conflict(other, &sub)) {
+        if is_in_front(&self.subs, at) {
             self.subs[..=at].rotate_right(1);
         }
     }
@@ -888,6 +909,7 @@ impl Pair {
             keys: keys_of(keys).0,
             shared: keys_of(keys).1,
             is_barrier: job.barriers && keys.contains(&BARRIER),
+            limit: limit_of(job.limit),
             is_latest: is_latest(keys),
             is_newest: false,
             phase: Phase::Waits,
@@ -922,6 +944,7 @@ impl Pair {
                 keys: BTreeSet::from([(*n % 6) as u8]),
                 shared: BTreeSet::new(),
                 is_barrier: job.barriers && n % 5 == 1,
+                limit: limit_of(job.limit),
                 is_latest: n % 3 == 1 && n % 5 != 1,
                 is_newest: false,
                 phase: Phase::Waits,
@@ -1100,7 +1123,7 @@ impl Pair {
         };
         let is_it = |sub: &Sub| sub.job == was.job && sub.step == was.step;
         let at = self.subs.iter().position(is_it);
-        let stands_behind = |at: usize| self.subs[..at].iter().any(|other| conflict(other, was));
+        let stands_behind = |at: usize| !is_in_front(&self.subs, at);
         let can_be = at.filter(|at| match was.phase {
             _ if self.subs[*at].phase != Phase::Waits => false,
             Phase::Stopped => !was.keys.is_empty(),
@@ -1305,7 +1328,30 @@ impl Pair {
 /// Whether two subtasks have the key, and not both share it.
 fn conflict_on(one: &Sub, other: &Sub, letter: u8) -> bool {
     let both = |of: fn(&Sub) -> &BTreeSet<u8>| [one, other].map(|sub| of(sub).contains(&letter));
-    both(|sub| &sub.keys) == [true; 2] && both(|sub| &sub.shared) != [true; 2]
+    let both_limit =
+        [one, other].iter().all(|sub| sub.limit > 0 && !sub.shared.contains(&letter));
+    both(|sub| &sub.keys) == [true; 2] && both(|sub| &sub.shared) != [true; 2] && !both_limit
+}
+
+fn limit_of(max_per_key: u16) -> u16 {
+    if max_per_key > 1 { max_per_key } else { 0 }
+}
+
+/// Whether nothing before a subtask keeps it from running: no conflict, and no key with as many as its limit.
+fn is_in_front(subs: &[Sub], at: usize) -> bool {
+    let sub = &subs[at];
+    let has_room = |letter: &u8| has_room(&subs[..at], sub, *letter);
+    !subs[..at].iter().any(|other| conflict(other, sub)) && sub.keys.iter().all(has_room)
+}
+
+/// Whether a key has room for one more, behind these.
+fn has_room(before: &[Sub], sub: &Sub, letter: u8) -> bool {
+    if sub.limit == 0 || sub.shared.contains(&letter) {
+        return true;
+    }
+    let limits = before.iter().filter(|it| it.keys.contains(&letter)).map(|it| it.limit);
+    let least = limits.clone().chain([sub.limit]).min().unwrap();
+    limits.count() < usize::from(least)
 }
 
 fn conflict(one: &Sub, other: &Sub) -> bool {
@@ -1317,10 +1363,9 @@ fn conflict(one: &Sub, other: &Sub) -> bool {
 /// Whether keys and the other subtasks of its job let it run.
 fn is_free(subs: &[Sub], paused: &BTreeSet<u8>, at: usize) -> bool {
     let sub = &subs[at];
-    let conflicts = |other: &Sub| conflict(other, sub);
     match sub.step {
         Step::FanIn => subs.iter().all(|other| other.job != sub.job || other.step == Step::FanIn),
-        _ => !subs[..at].iter().any(conflicts) && sub.keys.is_disjoint(paused),
+        _ => is_in_front(subs, at) && sub.keys.is_disjoint(paused),
     }
 }
 

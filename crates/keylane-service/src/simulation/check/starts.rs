@@ -32,10 +32,10 @@ impl State {
         let process = self.process;
         let keys = self.keys_of(run);
         for key in &keys.all {
-            // Starts of subtasks that share a key may be seen in another order.
+            // Starts of subtasks that share or limit a key may be seen in another order.
             let highest = self.fences.entry(*key).or_default();
             *highest = (*highest).max(run.fence);
-            if !keys.shared.contains(key) {
+            if !keys.shared.contains(key) && keys.limit.is_none() {
                 self.exclusive_fences.insert(*key, run.fence);
             }
         }
@@ -62,10 +62,10 @@ impl State {
         }
     }
 
-    /// Fences rise for each key, except among subtasks that share it, and are given once.
+    /// Fences rise for each key, except among subtasks that share or limit it, and are given once.
     fn fence(&self, run: Run) -> Option<String> {
         let keys = self.keys_of(run);
-        let highest_of = |key: &u8| match keys.shared.contains(key) {
+        let highest_of = |key: &u8| match keys.shared.contains(key) || keys.limit.is_some() {
             true => self.exclusive_fences.get(key),
             false => self.fences.get(key),
         };
@@ -87,6 +87,7 @@ impl State {
                 wrong.push(format!("overlaps {other:?}"));
             }
         }
+        wrong.extend(self.too_many(run));
         let (_, task) = self.both(run);
         if let Some(other) = task.running {
             let until = task.held_until;
@@ -95,6 +96,29 @@ impl State {
             }
         }
         wrong
+    }
+
+    /// Of the subtasks that limit a key, at most as many run as the least limit of them.
+    fn too_many(&self, run: Run) -> Option<String> {
+        let keys = self.keys_of(run);
+        let limit = keys.limit?;
+        keys.all.iter().filter(|key| !keys.shared.contains(key)).find_map(|key| {
+            let (mut running, mut least) = (1, limit);
+            let all = self.jobs.iter().flat_map(|job| job.spec.subtasks.iter().zip(&job.tasks));
+            for (others, task) in all {
+                let Some(other) = task.running.filter(|other| other.fence != run.fence) else {
+                    continue;
+                };
+                let has_key = others.all.contains(key) && !others.shared.contains(key);
+                let runs = !other.is_lease || self.at + ROUNDING < task.held_until;
+                let is_itself = (other.job, other.number) == (run.job, run.number);
+                if let Some(limit) = others.limit.filter(|_| has_key && runs && !is_itself) {
+                    (running, least) = (running + 1, least.min(limit));
+                }
+            }
+            (running > least)
+                .then(|| format!("is one of {running} with key {key}, and {least} may run"))
+        })
     }
 
     /// Of two subtasks with a common key that not both share, the one that entered first has ended

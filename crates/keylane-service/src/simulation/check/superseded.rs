@@ -2,7 +2,7 @@
 
 use super::state::{State, Task};
 use crate::simulation::history::Run;
-use crate::simulation::work::{FAN_IN, JobKind, SPLIT};
+use crate::simulation::work::{FAN_IN, JobKind, SPLIT, SubtaskKeys};
 
 /// Time after which a replacement has happened for certain, in milliseconds without full disk: an attempt
 /// that was on its way waits for its start mark.
@@ -30,7 +30,8 @@ impl State {
             None => {}
             Some(other) => {
                 let newer = (other, by.1 as usize);
-                let is_like = self.jobs[other].spec.subtasks.get(newer.1) == Some(&keys);
+                let others = self.jobs[other].spec.subtasks.get(newer.1);
+                let is_like = others.is_some_and(|others| others.is_latest && others.all == keys.all);
                 if !is_like || newer == (job, place) || self.is_before(newer, (job, place)) {
                     wrong.push("cannot be replaced by that one".to_owned());
                 }
@@ -57,8 +58,9 @@ impl State {
             let subtasks = job.spec.subtasks.iter().enumerate();
             subtasks.map(move |(place, keys)| ((number, place), keys))
         });
-        let is_like = move |(other, others): &((usize, usize), _)| {
-            *other != this && *others == keys && !self.is_before(*other, this)
+        let is_like = move |(other, others): &((usize, usize), &SubtaskKeys)| {
+            let is_like = others.is_latest && others.all == keys.all;
+            *other != this && is_like && !self.is_before(*other, this)
         };
         all.filter(is_like).map(|(other, _)| other)
     }
