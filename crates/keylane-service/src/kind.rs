@@ -40,6 +40,9 @@ pub struct Kind {
     pub max_per_key: Option<u32>,
     /// Maximum rate of starts. Default: no limit.
     pub rate: Option<StartRate>,
+    /// Maximum rate of starts of subtasks with the same key, those that share it not counted. Default: no
+    /// limit.
+    pub rate_per_key: Option<StartRate>,
     /// Effect of a failed subtask on the rest of its job. Default: the rest goes on.
     pub on_error: OnError,
     /// Effect of a failed subtask on its key. Default: the key goes on.
@@ -103,6 +106,7 @@ impl Kind {
             concurrency: None,
             max_per_key: None,
             rate: None,
+            rate_per_key: None,
             on_error: OnError::default(),
             on_fail: OnFail::default(),
             log_bytes: 8 * 1024,

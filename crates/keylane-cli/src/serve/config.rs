@@ -114,6 +114,8 @@ pub(super) struct KindTable {
     max_per_key: Option<NonZeroU32>,
     rate: Option<RateText>,
     burst: Option<NonZeroU32>,
+    rate_per_key: Option<RateText>,
+    burst_per_key: Option<NonZeroU32>,
     on_error: Option<OnError>,
     on_fail: Option<OnFail>,
     max_log_bytes: Option<ByteSize>,
@@ -449,6 +451,11 @@ impl KindTable {
                 "`burst` is a part of a rate: add `rate`, such as rate = \"100/s\", or leave it out"
             );
         }
+        if self.burst_per_key.is_some() && self.rate_per_key.is_none() {
+            bail!(
+                "`burst_per_key` is a part of a rate: add `rate_per_key`, such as rate_per_key = \"5/m\", or leave it out"
+            );
+        }
         if self.max_per_key.is_some_and(|max| max.get() > u32::from(Kind::MAX_PER_KEY)) {
             bail!("`max_per_key` is from 1 to {}; write a smaller number", Kind::MAX_PER_KEY);
         }
@@ -471,6 +478,10 @@ impl KindTable {
             rate: self.rate.map(|rate| StartRate {
                 per_second: rate.0,
                 burst: self.burst.map_or(1, NonZeroU32::get),
+            }),
+            rate_per_key: self.rate_per_key.map(|rate| StartRate {
+                per_second: rate.0,
+                burst: self.burst_per_key.map_or(1, NonZeroU32::get),
             }),
             on_error: self.on_error.unwrap_or_default(),
             on_fail: self.on_fail.unwrap_or_default(),
@@ -727,6 +738,11 @@ mod tests {
         for (text, said) in [
             (format!("{command}\nburst = 5"), ["kinds.a: `burst`", "add `rate`"]),
             (format!("{lease}\nburst = 5"), ["kinds.a: `burst`", "add `rate`"]),
+            (
+                format!("{lease}\nburst_per_key = 5"),
+                ["kinds.a: `burst_per_key`", "add `rate_per_key`"],
+            ),
+            (format!("{lease}\nmax_per_key = 257"), ["kinds.a: `max_per_key`", "from 1 to 256"]),
             (format!("{command}\nmax_lease = \"1h\""), ["kinds.a: `max_lease`", "add `lease`"]),
             ("lease = \"30s\"\nmax_lease = \"9s\"".into(), ["kinds.a: `max_lease`", "12h"]),
             (format!("{command}\ntimeout = \"0s\""), ["kinds.a: `timeout`", "such as 5m"]),

@@ -102,6 +102,12 @@ impl Metrics<'_> {
                 ("{outcome=\"superseded\"}", number(totals.superseded)),
             ],
         )?;
+        to.metric(
+            "keys_with_rate",
+            "gauge",
+            "Keys whose next start may have to wait for their rate.",
+            &[("", number(self.state.lock().scheduler.keys_with_rate() as u64))],
+        )?;
         self.write_held(to)
     }
 

@@ -20,19 +20,22 @@ pub(super) fn limits_of(kind: &Kind, wanted: Option<u32>) -> KindLimits {
     };
     // The split and fan-in steps of a kind for remote workers run here.
     let subtasks_only = wanted.is_some();
-    KindLimits { concurrency, rate: kind.rate.map(rate_of), subtasks_only }
+    let [rate, rate_per_key] = [kind.rate, kind.rate_per_key].map(|rate| rate.map(rate_of));
+    KindLimits { concurrency, rate, rate_per_key, subtasks_only }
 }
 
-/// Converts a rate to tokens per interval: whole numbers, exact to a thousandth.
+/// Converts a rate to tokens per interval: whole numbers, exact to a thousandth or to a millisecond.
 fn rate_of(rate: crate::kind::StartRate) -> scheduler::RateLimit {
-    let per_second = if rate.per_second.is_finite() { rate.per_second.max(0.001) } else { 1e6 };
+    let per_second = if rate.per_second.is_finite() { rate.per_second.max(1e-6) } else { 1e6 };
     let (tokens, period_ms) = match per_second {
+        // One token in some milliseconds, at most twelve days.
+        few if few < 1.0 => (1.0, (1000.0 / few).round()),
         // Tokens per thousand seconds.
-        few if few < 1000.0 => ((few * 1000.0).round(), 1_000_000),
-        many => (many.min(1e9).round(), 1000),
+        few if few < 1000.0 => ((few * 1000.0).round(), 1e6),
+        many => (many.min(1e9).round(), 1000.0),
     };
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 1 to 10^9")]
-    let tokens = tokens as u32;
+    let [tokens, period_ms] = [tokens, period_ms].map(|number: f64| number as u32);
     scheduler::RateLimit { tokens, period_ms, burst: rate.burst.max(1) }
 }
 

@@ -197,6 +197,7 @@ impl Scheduler {
             TaskPhase::Waiting => {
                 let all = self.lanes.standings(&self.tasks, task, counted);
                 let all = all.filter_map(|standing| self.reason_of_key(standing));
+                let all = all.chain(self.reason_of_rate(task));
                 let mut all: Vec<_> = all.take(SubtaskExplanation::KEYS).collect();
                 all.sort_by_key(is_order);
                 all
@@ -218,7 +219,15 @@ impl Scheduler {
         // Lanes are counted one at a time, up to the first that blocks the task; the task heads
         // those before.
         let mut all = self.lanes.standings(&self.tasks, task, counted);
-        all.find_map(|standing| self.reason_of_key(standing))
+        let reason = all.find_map(|standing| self.reason_of_key(standing));
+        reason.or_else(|| self.reason_of_rate(task))
+    }
+
+    /// Returns the reason for which a rate keeps the task from starting.
+    fn reason_of_rate(&self, task: u32) -> Option<WaitReason> {
+        let (key, until) = self.key_rates.wait_of(task)?;
+        let until = until.map(|until| self.shown(until));
+        Some(WaitReason::KeyRate { key: Key::new(key), until })
     }
 
     /// Returns the reason for which the lane blocks the task. A pause comes first: until it ends no

@@ -92,7 +92,7 @@ impl Scheduler {
     }
 
     /// Moves a ready task back to the waiting phase.
-    fn wait_again(&mut self, task: u32, now: u64) {
+    pub(super) fn wait_again(&mut self, task: u32, now: u64) {
         let slot = self.tasks[task].job;
         self.leave_phase(slot, task);
         self.enter_phase(slot, task, TaskPhase::Waiting);

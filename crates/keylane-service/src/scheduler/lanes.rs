@@ -569,6 +569,21 @@ impl Lanes {
         assert!(self.latest.iter().all(|(lane, task)| has(*lane, *task)));
     }
 
+    /// Keys of clients that a task does not share.
+    pub(super) fn own_keys(&self, tasks: &TaskSlab, task: u32) -> impl Iterator<Item = &[u8]> {
+        let mut place = tasks[task].places;
+        std::iter::from_fn(move || {
+            while place != NONE {
+                let LanePlace { lane, is_shared, next_of_task, .. } = self.places[place];
+                place = next_of_task;
+                if !is_shared && !self.lanes[lane].is_of_job {
+                    return Some(self.lanes[lane].key());
+                }
+            }
+            None
+        })
+    }
+
     /// Lanes of a task, each with the number of its predecessors, counted up to `most`, and the one
     /// that it waits for.
     pub(super) fn standings(

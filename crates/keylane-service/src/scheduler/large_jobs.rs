@@ -65,9 +65,7 @@ use super::packed_subtasks::{PackedRecord, PackedSubtasks, PoppedSlice};
 use super::state::Scheduler;
 use super::task::{ScheduledTask, TaskPhase};
 use super::timers::TimerEvent;
-use super::{
-    AcceptResult, EndedCounts, JobOutcome, NewJob, NewSubtask, Step, SupersededSubtask,
-};
+use super::{AcceptResult, EndedCounts, JobOutcome, NewJob, NewSubtask, Step, SupersededSubtask};
 use crate::{JobNumber, KeyClaim, SubtaskNumber};
 
 /// Result of a slice.
@@ -388,7 +386,8 @@ impl Scheduler {
         if is_exhausted {
             entered.exhausted.push(task);
         }
-        if is_exhausted || self.tasks[task].blocked > 0 {
+        let is_blocked = is_exhausted || self.tasks[task].blocked > 0;
+        if is_blocked || self.lacks_key_token(slot, task, now) {
             self.enter_phase(slot, task, TaskPhase::Waiting);
         } else {
             entered.ready += 1;
@@ -518,6 +517,7 @@ impl Scheduler {
             TaskPhase::BackingOff => self.timers.call_off(at, TimerEvent::Attempt(task)),
             TaskPhase::Waiting | TaskPhase::Ready | TaskPhase::Stopped => {}
         }
+        self.key_rates.leave(task);
         let left = self.lanes.leave(&mut self.tasks, task, now, &mut self.opened);
         self.tasks.remove(task);
         match Step::of(number) {

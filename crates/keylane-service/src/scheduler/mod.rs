@@ -77,7 +77,7 @@
 //! 6. **Kinds are fair.** Jobs held for one kind are released in the order of their turns, and a
 //!    job that has used the kind's capacity goes behind those that wait for it.
 //! 7. **No leak.** Nothing is kept of a finished job, nor of a key without unfinished subtasks,
-//!    unless the key is paused.
+//!    unless the key is paused, or has started so lately that its rate counts.
 //!
 //! # Cost
 //!
@@ -95,7 +95,7 @@
 //! `next_start.rs` the next start and the limits of kinds, `run_end.rs` the effects of an end,
 //! `job_commands.rs` and `key_commands.rs` the commands of operators, `explain.rs` the queries,
 //! `supersede.rs` replacement, `restore.rs` restarts and clock changes. Data structures: `lanes.rs` for the order, `job.rs`,
-//! `unfinished_tasks.rs`, `task.rs`, `kinds.rs`, `token_bucket.rs`, `timers.rs`, `steady_time.rs`,
+//! `unfinished_tasks.rs`, `task.rs`, `kinds.rs`, `key_rates.rs` and `rate_waits.rs`, `token_bucket.rs`, `timers.rs`, `steady_time.rs`,
 //! `packed_subtasks.rs`, `incremental_work.rs`, `entry_queue_keys.rs`, and below them `slab.rs` and
 //! `list.rs`. Inputs and outputs: `settings.rs`, `new_job.rs`, `run.rs`, `results.rs`,
 //! `query_results.rs`.
@@ -106,6 +106,7 @@ mod incremental_work;
 mod job;
 mod job_commands;
 mod key_commands;
+mod key_rates;
 mod kinds;
 mod lanes;
 mod large_jobs;
@@ -114,6 +115,7 @@ mod new_job;
 mod next_start;
 mod packed_subtasks;
 mod query_results;
+mod rate_waits;
 mod restore;
 mod results;
 mod run;

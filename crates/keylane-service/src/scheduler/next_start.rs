@@ -19,10 +19,17 @@ impl Scheduler {
         if self.draining || self.allocator.busy() >= self.allocator.workers() {
             return None;
         }
-        if !self.kinds.is_empty() {
-            self.hold_who_has_no_place(now);
-        }
-        let decision = self.allocator.next(now)?;
+        let decision = loop {
+            if !self.kinds.is_empty() {
+                self.hold_who_has_no_place(now);
+            }
+            if let Some(decision) = self.allocator.next(now) {
+                break decision;
+            }
+            if !self.release_until_offered(now) {
+                return None;
+            }
+        };
         let Claimant::Job(share) = decision.to else { unreachable!("all work belongs to a job") };
         let slot = self.by_share[&share.serial()];
         let task = match decision.take {
@@ -47,7 +54,7 @@ impl Scheduler {
             match self.allocator.peek(now) {
                 Some(Claimant::Job(share)) => {
                     let slot = self.by_share[&share.serial()];
-                    if !self.is_held_back(slot, now) {
+                    if !self.is_held_back(slot, now) && !self.is_held_by_key(slot, now) {
                         return;
                     }
                 }
@@ -193,6 +200,10 @@ impl Scheduler {
         let now = self.at(now);
         let frees_steps = limits.subtasks_only
             && self.kinds.look(id).is_some_and(|kind| !kind.limits.subtasks_only);
+        let old_rate = self.kinds.look(id).and_then(|kind| kind.limits.rate_per_key);
+        if old_rate != limits.rate_per_key {
+            self.key_rates.retire(id.0);
+        }
         self.kinds.set(id, limits, now);
         if frees_steps {
             // Steps need no capacity from now on.
@@ -239,6 +250,7 @@ impl Scheduler {
         self.next_fence += 1;
         self.runs.insert(fence, RunningTask { task, since: now, rule, is_restored: false });
         self.lanes.keep_from_replacement(&self.tasks, task);
+        self.take_key_tokens(slot, task, now);
         let begun = &mut self.tasks[task];
         begun.attempts += 1;
         begun.at = fence;

@@ -121,6 +121,13 @@ pub enum WaitReason {
         /// Head of the lane.
         head: LaneHead,
     },
+    /// A key of the subtask has started as often as the kind's rate per key allows.
+    KeyRate {
+        /// The key.
+        key: Key,
+        /// Time of its next token, in milliseconds; `None`: never.
+        until: Option<u64>,
+    },
     /// A barrier of the job is before it; or it is a barrier, and others of the job are before it.
     Barrier {
         /// Whether it is a barrier itself.

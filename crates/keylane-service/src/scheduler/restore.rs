@@ -146,6 +146,8 @@ impl Scheduler {
                 return None;
             }
             self.leave_phase(slot, task);
+            let was_held_back = self.key_rates.leave(task);
+            self.tasks[task].blocked -= u32::from(was_held_back);
             return Some(task);
         }
         if was == RestoredState::Stopped {

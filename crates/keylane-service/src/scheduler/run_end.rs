@@ -147,6 +147,9 @@ impl Scheduler {
         if self.tasks[task].blocked > 0 {
             return self.enter_phase(slot, task, TaskPhase::Waiting);
         }
+        if self.lacks_key_token(slot, task, now) {
+            return self.enter_phase(slot, task, TaskPhase::Waiting);
+        }
         self.enter_phase(slot, task, TaskPhase::Ready);
         let share = self.share(slot);
         self.allocator.ready(share, 1, now);
@@ -194,6 +197,7 @@ impl Scheduler {
     pub(super) fn remove_task(&mut self, slot: u32, task: u32, now: u64) -> u32 {
         let number = self.tasks[task].number;
         self.jobs[slot].roll.leave(&self.tasks, slot, number, task);
+        self.key_rates.leave(task);
         self.lanes.leave(&mut self.tasks, task, now, &mut self.opened);
         self.tasks.remove(task);
         number

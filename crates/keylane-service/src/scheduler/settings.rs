@@ -55,6 +55,9 @@ pub struct KindLimits {
     pub concurrency: Option<u32>,
     /// Maximum rate of starts; `None`: no limit.
     pub rate: Option<RateLimit>,
+    /// Maximum rate of starts of subtasks with the same key; `None`: no limit. Keys that a subtask shares
+    /// do not count.
+    pub rate_per_key: Option<RateLimit>,
     /// Whether the limits apply to subtasks only: the split and the fan-in of a job then need only
     /// a slot. Jobs of such a kind that have a split have only the subtasks that it adds.
     pub subtasks_only: bool,

@@ -10,6 +10,7 @@ use keylane_allocate::{JobScheduler, Record, Rule, Supply};
 use super::entry_queue_keys::QueuedKeys;
 use super::incremental_work::{IncrementalWork, PendingEntry, TaskSweep};
 use super::job::{JobPhase, ScheduledJob, ScheduledStart, StepState};
+use super::key_rates::KeyRates;
 use super::kinds::KindTable;
 use super::lanes::Lanes;
 use super::packed_subtasks::PackedSubtasks;
@@ -59,6 +60,7 @@ pub struct Scheduler {
     /// Slots of the jobs by their serial number in the allocator.
     pub(super) by_share: HashMap<u64, u32, FixedState>,
     pub(super) kinds: KindTable,
+    pub(super) key_rates: KeyRates,
     pub(super) timers: Timers,
     /// Start times of scheduled jobs, by the caller's clock.
     pub(super) begins: Timers,
@@ -130,6 +132,7 @@ impl Scheduler {
             by_number: HashMap::default(),
             by_share: HashMap::default(),
             kinds: KindTable::default(),
+            key_rates: KeyRates::new(),
             timers: Timers::default(),
             begins: Timers::default(),
             runs: HashMap::default(),
@@ -416,6 +419,11 @@ impl Scheduler {
                 TimerEvent::Token(_) => {}
             }
         }
+        for _ in 0..self.slice {
+            if !self.release_due_key(now) {
+                break;
+            }
+        }
         jobs
     }
 
@@ -423,7 +431,8 @@ impl Scheduler {
     /// be too early, because of a cancelled timer.
     #[must_use]
     pub fn next_timeout(&self) -> Option<u64> {
-        let shown = self.timers.first().map(|at| self.shown(at));
+        let steady = [self.timers.first(), self.key_rates.next()].into_iter().flatten().min();
+        let shown = steady.map(|at| self.shown(at));
         [shown, self.begins.first()].into_iter().flatten().min()
     }
 

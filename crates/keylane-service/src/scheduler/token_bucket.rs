@@ -54,6 +54,18 @@ impl TokenBucket {
         Some(self.counted.saturating_add(wait))
     }
 
+    /// Time at which it is full, in milliseconds; `None` if it never is.
+    pub(super) fn full_at(&mut self, now: u64) -> Option<u64> {
+        self.count(now);
+        let missing = most(self.rate) - self.level;
+        let wait = match self.rate.tokens {
+            _ if missing == 0 => 0,
+            0 => return None,
+            tokens => missing.div_ceil(u64::from(tokens)),
+        };
+        Some(self.counted.saturating_add(wait))
+    }
+
     fn count(&mut self, now: u64) {
         let passed = now.saturating_sub(self.counted);
         let gained = passed.saturating_mul(u64::from(self.rate.tokens));

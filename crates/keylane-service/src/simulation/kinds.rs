@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::history::{Event, Run};
-use super::work::{BURST, FAN_IN, JobKind, LEASE, RATE, RATED_AT_ONCE, RunEnd, SPLIT, result_of};
+use super::work::{
+    BURST, FAN_IN, JobKind, KEY_INTERVAL, LEASE, RATE, RATED_AT_ONCE, RunEnd, SPLIT, result_of,
+};
 use super::world::World;
 use crate::handle::{Attempt, AttemptFailure, AttemptResult, FunctionHandler, Step};
 use crate::wire::OnFail;
@@ -31,6 +33,7 @@ pub(super) fn kind_of(world: &Arc<World>, kind: JobKind) -> Kind {
         JobKind::Rated => Kind {
             rate: Some(StartRate { per_second: RATE as f64, burst: BURST as u32 }),
             concurrency: Some(RATED_AT_ONCE),
+            rate_per_key: Some(StartRate { per_second: 1e3 / KEY_INTERVAL as f64, burst: 1 }),
             ..Kind::new(function())
         },
     };

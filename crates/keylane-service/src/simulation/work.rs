@@ -24,6 +24,9 @@ pub(super) const RATE: u64 = 2;
 pub(super) const BURST: u64 = 2;
 pub(super) const RATED_AT_ONCE: usize = 2;
 
+/// Interval of the starts of a key in that kind, in milliseconds, one at once.
+pub(super) const KEY_INTERVAL: u64 = 2_000;
+
 /// Kind of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum JobKind {

@@ -51,6 +51,9 @@ pub struct KindView {
     /// Maximum number of starts per second.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub per_second: Option<f64>,
+    /// Maximum number of starts per second with the same key.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub per_second_per_key: Option<f64>,
     /// Maximum number of attempts per subtask.
     pub attempts: u32,
     /// Timeout of an attempt, in milliseconds.

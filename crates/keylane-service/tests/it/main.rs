@@ -19,6 +19,7 @@ mod handler_worker;
 mod held_jobs;
 mod job_versions;
 mod key_heads;
+mod key_limits;
 mod keys_by_query;
 mod large_crash;
 mod late_crash;

@@ -186,6 +186,7 @@
  * @property {number} [concurrency]
  * @property {number} [max_per_key]
  * @property {number} [per_second]
+ * @property {number} [per_second_per_key]
  * @property {number} attempts
  * @property {number} [timeout_ms]
  * @property {boolean} split

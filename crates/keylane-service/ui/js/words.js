@@ -41,6 +41,7 @@ const STATE_HELP = {
 /** @type {Record<string, string>} */
 const REASONS = {
   key_order: "Behind earlier subtasks of its key",
+  key_rate_limited: "Its key's rate is used up",
   key_limit: "Its key is at its limit",
   barrier: "At a barrier of its job",
   no_slot: "No free slot",

@@ -22,6 +22,7 @@ pub(in crate::engine) fn because_of(
     match reason {
         WaitReason::KeyOrder { .. }
         | WaitReason::KeyLimit { .. }
+        | WaitReason::KeyRate { .. }
         | WaitReason::KeyPaused { .. }
         | WaitReason::KeyStopped { .. } => words.because_of_key(reason, text),
         WaitReason::Barrier { ahead, behind, head, .. } => Because {
@@ -153,6 +154,7 @@ impl SentenceContext<'_> {
         match reason {
             WaitReason::KeyOrder { .. }
             | WaitReason::KeyLimit { .. }
+            | WaitReason::KeyRate { .. }
             | WaitReason::KeyPaused { .. }
             | WaitReason::KeyStopped { .. } => self.text_of_key(reason),
             WaitReason::Barrier { is_barrier: true, ahead, head, .. } => format!(
@@ -225,6 +227,14 @@ impl SentenceContext<'_> {
                 text_of(key),
                 counted(*ahead)
             ),
+            WaitReason::KeyRate { key, until } => {
+                let next = until.map(|at| format!("; the next starts in {}", self.until(at)));
+                let key = text_of(key);
+                format!(
+                    "its key `{key}` has started as often as `rate_per_key` allows{}",
+                    next.unwrap_or_default()
+                )
+            }
             WaitReason::KeyPaused { key } => {
                 let damaged = self.engine.holds.because_of_key(key);
                 damaged.unwrap_or_else(|| {
@@ -259,6 +269,11 @@ impl SentenceContext<'_> {
                 number: number_of(head.of.step),
                 since: Some(Timestamp(head.since)),
                 ..plain("key_limit", text)
+            },
+            WaitReason::KeyRate { key, until } => Because {
+                key: Some(text_of(key)),
+                until: until.map(Timestamp),
+                ..plain("key_rate_limited", text)
             },
             WaitReason::KeyPaused { key } => Because {
                 key: Some(text_of(key)),

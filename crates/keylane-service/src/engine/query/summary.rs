@@ -184,6 +184,7 @@ impl Query {
             concurrency: kind.concurrency.map(|most| most as u64),
             max_per_key: kind.max_per_key.filter(|max| *max > 1),
             per_second: kind.rate.map(|rate| rate.per_second),
+            per_second_per_key: kind.rate_per_key.map(|rate| rate.per_second),
             attempts: kind.attempts,
             timeout_ms: kind.timeout.map(millis),
             split: kind.split.is_some(),

@@ -29,7 +29,8 @@ impl Scheduler {
             let standings: Vec<_> = self.lanes.standings(&self.tasks, number, u32::MAX).collect();
             let is_blocked = |it: &&LanePosition| !it.is_front || self.lanes.lane(it.lane).paused;
             let blocked = standings.iter().filter(is_blocked).count();
-            assert_eq!(task.blocked as usize, blocked);
+            let is_held_back = self.key_rates.wait_of(number).is_some();
+            assert_eq!(task.blocked as usize, blocked + usize::from(is_held_back));
             places += standings.len();
             if is_dropped {
                 continue;

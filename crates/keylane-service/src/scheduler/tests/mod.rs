@@ -2,6 +2,7 @@
 
 mod check;
 mod controls;
+mod key_rates;
 mod kinds;
 mod latest;
 mod limited;

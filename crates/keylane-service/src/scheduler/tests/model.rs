@@ -2,7 +2,8 @@
 //!
 //! The model is a list of subtasks in the order of acceptance. A latest subtask that enters removes the newest one of
 //! its key that has not started. One may start if no unfinished one before it
-//! shares a key with it, or if both limit the key and are not too many, none of its keys is paused, its job goes on and its kind has room. After each step:
+//! shares a key with it, or if both limit the key and are not too many, none of its keys is paused, its job goes on and its kind
+//! has room, and each key has a token. After each step:
 //! what starts may start, nothing that may start is left beside a free slot, ends have the fates, drops and
 //! outcomes that the model says, counts are those of the model, fences rise. At the end nothing stays.
 
@@ -86,6 +87,8 @@ struct Kind {
     limits: KindLimits,
     /// In parts of a token: `period_ms` make one.
     level: u64,
+    /// The same for keys with a rate per key; one that is not here is full.
+    keys: BTreeMap<u8, u64>,
 }
 
 #[derive(Clone, Debug)]
@@ -145,6 +148,7 @@ enum Op {
         kind: u32,
         concurrency: Option<u32>,
         rate: Option<(u32, u32, u32)>,
+        rate_per_key: Option<(u32, u32, u32)>,
         subtasks_only: bool,
     },
     Weigh {
@@ -205,7 +209,8 @@ fn ops() -> impl Strategy<Value = Op> {
         },
     );
     let which = || 0..64_usize;
-    let rate = prop::option::weighted(0.3, (0..4_u32, 1..20_u32, 1..4_u32));
+    let rate = || prop::option::weighted(0.3, (0..4_u32, 1..20_u32, 1..4_u32));
+    let limits = (prop::option::of(0..4_u32), rate(), rate());
     prop_oneof![
         6 => job.prop_map(Op::Accept),
         25 => (which(), any::<u8>()).prop_map(|(which, how)| Op::End { which, how }),
@@ -218,9 +223,9 @@ fn ops() -> impl Strategy<Value = Op> {
         3 => (0..6_u8).prop_map(|key| Op::Retry { key }),
         2 => (0..6_u8).prop_map(|key| Op::Skip { key }),
         1 => (0..6_usize).prop_map(|slots| Op::Resize { slots }),
-        2 => (0..3_u32, prop::option::of(0..4_u32), rate, prop::bool::weighted(0.3)).prop_map(
-            |(kind, concurrency, rate, subtasks_only)| Op::SetKind {
-                kind, concurrency, rate, subtasks_only,
+        2 => (0..3_u32, limits, prop::bool::weighted(0.3)).prop_map(
+            |(kind, (concurrency, rate, rate_per_key), subtasks_only)| Op::SetKind {
+                kind, concurrency, rate, rate_per_key, subtasks_only,
             },
         ),
         1 => (which(), 0..5_u32).prop_map(|(which, weight)| Op::Weigh { which, weight }),
@@ -359,6 +364,14 @@ impl Pair {
             {
                 kind.level -= u64::from(rate.period_ms);
             }
+            let own = own_keys(&self.subs[at]);
+            if let Some(kind) = self.kinds.get_mut(&kind)
+                && let Some(rate) = kind.limits.rate_per_key
+            {
+                own.into_iter().for_each(|key| {
+                    *kind.keys.entry(key).or_insert(full(rate)) -= u64::from(rate.period_ms);
+                });
+            }
             let sub = &mut self.subs[at];
             sub.phase = Phase::Runs(start.fence);
             sub.attempts += 1;
@@ -392,6 +405,32 @@ impl Pair {
                 assert!(self.scheduler.next_timeout().is_some_and(|next| next <= due));
             }
         }
+        for at in 0..self.subs.len() {
+            let kind = self.job(self.subs[at].job).kind;
+            let Some(state) = self.kinds.get(&kind) else { continue };
+            let rate = state.limits.rate_per_key.filter(|rate| rate.tokens > 0);
+            let (Some(rate), own) = (rate, own_keys(&self.subs[at])) else { continue };
+            let mut with_tokens = self.kinds.clone();
+            let keys = &mut with_tokens.get_mut(&kind).unwrap().keys;
+            let mut missing = 0;
+            for key in own {
+                let level = keys.entry(key).or_insert(full(rate));
+                missing = missing.max(u64::from(rate.period_ms).saturating_sub(*level));
+                *level = full(rate);
+            }
+            if may_start(&self.subs, &self.jobs, &with_tokens, &self.paused_keys, at) {
+                let due = self.now + missing.div_ceil(u64::from(rate.tokens));
+                assert!(self.scheduler.next_timeout().is_some_and(|next| next <= due));
+            }
+        }
+    }
+
+    /// Whether a subtask needs tokens of keys. It may then be held back though none is missing any more, or be
+    /// ready though they are taken: both end when a slot is free.
+    fn has_rate_of_key(&self, at: usize) -> bool {
+        let sub = &self.subs[at];
+        let kind = self.kinds.get(&self.job(sub.job).kind);
+        kind.is_some_and(|kind| kind.limits.rate_per_key.is_some()) && !own_keys(sub).is_empty()
     }
 
     fn running(&self) -> usize {
@@ -423,11 +462,15 @@ impl Pair {
                     assert!(matches!(reasons[..], [WaitReason::Entering { .. }]), "{reasons:?}");
                     continue;
                 }
+                let mut held_or_ready = 0;
                 *match sub.phase {
                     Phase::Dropped => {
                         let explained = self.scheduler.explain(JobNumber(job.number), sub.step);
                         assert_eq!(explained, None);
                         continue;
+                    }
+                    Phase::Waits if self.is_free(at) && self.has_rate_of_key(at) => {
+                        &mut held_or_ready
                     }
                     Phase::Waits if self.is_free(at) => &mut counts.ready,
                     Phase::Waits => &mut counts.waiting,
@@ -438,8 +481,14 @@ impl Pair {
                 let explained = self.scheduler.explain(JobNumber(job.number), sub.step).unwrap();
                 assert_eq!(explained.attempts, sub.attempts);
                 match (sub.phase, explained.state) {
-                    (Phase::Waits, UnfinishedState::Ready) => assert!(self.is_free(at)),
-                    (Phase::Waits, UnfinishedState::Waiting) => assert!(!self.is_free(at)),
+                    (Phase::Waits, UnfinishedState::Ready) => {
+                        assert!(self.is_free(at));
+                        counts.ready += held_or_ready;
+                    }
+                    (Phase::Waits, UnfinishedState::Waiting) => {
+                        assert!(!self.is_free(at) || held_or_ready == 1);
+                        counts.waiting += held_or_ready;
+                    }
                     (Phase::Runs(one), UnfinishedState::Running { fence, .. }) => {
                         assert_eq!(one, fence)
                     }
@@ -650,8 +699,7 @@ impl Pair {
         let allowed = self.job(number).allowed;
         let (mut exhausted, mut superseded) = (Vec::new(), Vec::new());
         for _ in 0..accepted.entered {
-            let is_next =
-                |sub: &Sub| sub.job == number && !sub.entered && is_of_entry(sub.step);
+            let is_next = |sub: &Sub| sub.job == number && !sub.entered && is_of_entry(sub.step);
             let at = self.subs.iter().position(is_next).expect("it has entered");
             self.subs[at].entered = true;
             if self.subs[at].attempts >= allowed {
@@ -1081,22 +1129,31 @@ impl Pair {
     fn set_kind(&mut self, kind: u32, limits: KindLimits) {
         self.scheduler.set_kind(KindId(kind), limits, self.now);
         let state = self.kinds.entry(kind).or_default();
-        let full = limits.rate.map_or(0, |rate| u64::from(rate.period_ms * rate.burst));
+        let most = limits.rate.map_or(0, full);
         state.level = match (state.limits.rate, limits.rate) {
             (Some(old), Some(new)) => {
-                (state.level * u64::from(new.period_ms) / u64::from(old.period_ms)).min(full)
+                (state.level * u64::from(new.period_ms) / u64::from(old.period_ms)).min(most)
             }
-            _ => full,
+            _ => most,
         };
+        if state.limits.rate_per_key != limits.rate_per_key {
+            state.keys.clear();
+        }
         state.limits = limits;
+        // Those that were held back by the old rate are released in slices.
+        self.timeout();
     }
 
     fn pass(&mut self, time: u64) {
         self.now += time;
         for kind in self.kinds.values_mut() {
-            if let Some(RateLimit { tokens, period_ms, burst }) = kind.limits.rate {
-                let full = u64::from(period_ms * burst);
-                kind.level = (kind.level + time * u64::from(tokens)).min(full);
+            if let Some(rate) = kind.limits.rate {
+                kind.level = (kind.level + time * u64::from(rate.tokens)).min(full(rate));
+            }
+            if let Some(rate) = kind.limits.rate_per_key {
+                for level in kind.keys.values_mut() {
+                    *level = (*level + time * u64::from(rate.tokens)).min(full(rate));
+                }
             }
         }
     }
@@ -1168,6 +1225,7 @@ impl Pair {
             self.scheduler.set_kind(KindId(*kind), state.limits, self.now);
             state.level =
                 state.limits.rate.map_or(0, |rate| u64::from(rate.period_ms * rate.burst));
+            state.keys.clear();
         }
         for letter in &self.paused_keys {
             assert!(self.scheduler.pause_key(&key(*letter), self.now));
@@ -1263,12 +1321,13 @@ impl Pair {
                 self.slots = *slots;
                 self.scheduler.resize(*slots, self.now);
             }
-            Op::SetKind { kind, concurrency, rate, subtasks_only } => {
-                let rate =
-                    rate.map(|(tokens, period_ms, burst)| RateLimit { tokens, period_ms, burst });
+            Op::SetKind { kind, concurrency, rate, rate_per_key, subtasks_only } => {
+                let [rate, rate_per_key] = [rate, rate_per_key].map(|rate| {
+                    rate.map(|(tokens, period_ms, burst)| RateLimit { tokens, period_ms, burst })
+                });
                 let concurrency = *concurrency;
                 let subtasks_only = *subtasks_only && *kind == STEPS_APART;
-                self.set_kind(*kind, KindLimits { concurrency, rate, subtasks_only });
+                self.set_kind(*kind, KindLimits { concurrency, rate, rate_per_key, subtasks_only });
             }
             Op::Weigh { which, weight } => {
                 if let Some(number) = self.pick(*which) {
@@ -1296,8 +1355,8 @@ impl Pair {
     fn finish(&mut self) {
         self.step(&Op::Resize { slots: 3 });
         for kind in 0..3 {
-            let (concurrency, rate, subtasks_only) = (None, None, false);
-            self.step(&Op::SetKind { kind, concurrency, rate, subtasks_only });
+            let (concurrency, rate, rate_per_key, subtasks_only) = (None, None, None, false);
+            self.step(&Op::SetKind { kind, concurrency, rate, rate_per_key, subtasks_only });
         }
         for key in 0..6 {
             self.step(&Op::PauseKey { key, paused: false });
@@ -1328,8 +1387,7 @@ impl Pair {
 /// Whether two subtasks have the key, and not both share it.
 fn conflict_on(one: &Sub, other: &Sub, letter: u8) -> bool {
     let both = |of: fn(&Sub) -> &BTreeSet<u8>| [one, other].map(|sub| of(sub).contains(&letter));
-    let both_limit =
-        [one, other].iter().all(|sub| sub.limit > 0 && !sub.shared.contains(&letter));
+    let both_limit = [one, other].iter().all(|sub| sub.limit > 0 && !sub.shared.contains(&letter));
     both(|sub| &sub.keys) == [true; 2] && both(|sub| &sub.shared) != [true; 2] && !both_limit
 }
 
@@ -1387,12 +1445,28 @@ fn may_start(
             || kind.limits.concurrency.is_none_or(|bound| running < bound)
                 && kind.limits.rate.is_none_or(|rate| kind.level >= u64::from(rate.period_ms))
     });
+    let rate_per_key = kinds.get(&mine.kind).and_then(|kind| kind.limits.rate_per_key);
+    let has_tokens = rate_per_key.is_none_or(|rate| {
+        let level = |key| kinds[&mine.kind].keys.get(key).copied().unwrap_or(full(rate));
+        own_keys(sub).iter().all(|key| level(key) >= u64::from(rate.period_ms))
+    });
     sub.phase == Phase::Waits
+        && has_tokens
         && sub.entered
         && is_free(subs, paused, at)
         && mine.course == Course::Open
         && !mine.paused
         && has_room
+}
+
+/// Keys that a subtask does not share.
+fn own_keys(sub: &Sub) -> BTreeSet<u8> {
+    &sub.keys - &sub.shared
+}
+
+/// Level of a full bucket.
+fn full(rate: RateLimit) -> u64 {
+    u64::from(rate.period_ms * rate.burst)
 }
 
 fn letter_of(key: &Key) -> u8 {

@@ -27,6 +27,7 @@ impl State {
         self.jobs.push(Job {
             tasks,
             spec: spec.clone(),
+            submitted_in: self.process,
             accepted: None,
             run_at: None,
             highest: wall,

@@ -3,13 +3,16 @@
 use super::state::{Job, State, Task};
 use crate::simulation::history::{Command, Run};
 use crate::simulation::work::{
-    BURST, FAN_IN, JobKind, RATE, RATED_AT_ONCE, RunEnd, SLOTS, SPLIT, SubtaskKeys,
+    BURST, FAN_IN, JobKind, KEY_INTERVAL, RATE, RATED_AT_ONCE, RunEnd, SLOTS, SPLIT, SubtaskKeys,
 };
 
 /// Time for which an attempt that was on its way may still begin, in milliseconds: a handler, and a
 /// lease whose claim waits for further leases.
 pub(super) const ON_ITS_WAY: u64 = 50;
 const LEASE_ON_ITS_WAY: u64 = 8_000;
+
+/// Difference in the delays of two starts, from the decision to the handler, in milliseconds.
+const KEY_DELAY: u64 = 50;
 
 /// Difference of two clocks in whole milliseconds.
 const ROUNDING: u64 = 5;
@@ -211,8 +214,13 @@ impl State {
                 job.entered = job.entered.or(Some(place));
             }
         }
-        if job.spec.kind == JobKind::Rated {
+        let begins_at_once = job.begins_at_once(self.process);
+        if job.spec.kind == JobKind::Rated && begins_at_once {
             self.rated.push(self.at);
+            let at = self.at;
+            let keys = self.keys_of(run);
+            let own = keys.all.into_iter().filter(|key| !keys.shared.contains(key));
+            self.rated_keys.extend(own.map(|key| (key, at)));
         }
     }
 
@@ -267,8 +275,19 @@ impl State {
         if self.jobs[run.job].spec.kind != JobKind::Rated {
             return wrong;
         }
+        let begins_at_once = self.jobs[run.job].begins_at_once(self.process);
         if running(Some(JobKind::Rated)) >= RATED_AT_ONCE {
             wrong.push("is one more than its kind may run".into());
+        }
+        if !begins_at_once {
+            return wrong;
+        }
+        let keys = self.keys_of(run);
+        for key in keys.all.iter().filter(|key| !keys.shared.contains(key)) {
+            let last = self.rated_keys.get(key);
+            if let Some(last) = last.filter(|last| *last + KEY_INTERVAL > self.at + KEY_DELAY) {
+                wrong.push(format!("follows a start with key {key} by {} ms", self.at - last));
+            }
         }
         for (before, first) in self.rated.iter().enumerate() {
             let starts = (self.rated.len() - before) as u64 + 1;

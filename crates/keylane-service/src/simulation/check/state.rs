@@ -30,6 +30,8 @@ pub(super) struct State {
     pub(super) counted: Option<(u64, u64)>,
     /// Starts of subtasks with a rate in this process, in steady time.
     pub(super) rated: Vec<u64>,
+    /// Last start of a subtask with a rate that does not share the key, in this process, in steady time.
+    pub(super) rated_keys: BTreeMap<u8, u64>,
     /// Steady time until which the service may not remove old jobs, because the wall clock was set
     /// far forward.
     pub(super) doubted_until: u64,
@@ -76,6 +78,12 @@ pub(super) struct Moment {
 }
 
 impl Job {
+    /// Returns whether its attempts begin at once, and not when their start marks are on the disk.
+    pub(super) fn begins_at_once(&self, process: u32) -> bool {
+        let is_latest = |keys: &SubtaskKeys| keys.is_latest;
+        self.submitted_in == process && !self.spec.subtasks.iter().any(is_latest)
+    }
+
     /// Returns whether its subtasks are in the order when it is accepted.
     pub(super) fn enters_at_once(&self) -> bool {
         self.spec.kind != JobKind::Split && self.spec.delay.is_none()
@@ -84,6 +92,8 @@ impl Job {
 
 pub(super) struct Job {
     pub(super) spec: JobSpec,
+    /// Process in which it was sent first.
+    pub(super) submitted_in: u32,
     pub(super) accepted: Option<Moment>,
     /// Earliest wall time of its start.
     pub(super) run_at: Option<u64>,
@@ -259,6 +269,7 @@ impl State {
         }
         self.full(false);
         self.rated.clear();
+        self.rated_keys.clear();
         self.schedules.values_mut().for_each(ScheduleState::process_ended);
     }
 

@@ -31,7 +31,8 @@ impl State {
             Some(other) => {
                 let newer = (other, by.1 as usize);
                 let others = self.jobs[other].spec.subtasks.get(newer.1);
-                let is_like = others.is_some_and(|others| others.is_latest && others.all == keys.all);
+                let is_like =
+                    others.is_some_and(|others| others.is_latest && others.all == keys.all);
                 if !is_like || newer == (job, place) || self.is_before(newer, (job, place)) {
                     wrong.push("cannot be replaced by that one".to_owned());
                 }

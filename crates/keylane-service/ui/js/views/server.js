@@ -149,7 +149,7 @@ async function showKinds(place, signal) {
 }
 
 /** @param {import("../types.js").Kind} kind */
-function kindRow({ name, handler, concurrency, max_per_key: perKey = 1, per_second, attempts, timeout_ms, split, fan_in }) {
+function kindRow({ name, handler, concurrency, max_per_key: perKey = 1, per_second_per_key: keyRate, per_second, attempts, timeout_ms, split, fan_in }) {
   const steps = [split && "split", fan_in && "fan-in"].filter(Boolean).join(", ");
   const limit = (/** @type {number | undefined} */ value) => (value === undefined ? "no limit" : count(value));
   return h(
@@ -158,7 +158,7 @@ function kindRow({ name, handler, concurrency, max_per_key: perKey = 1, per_seco
     h("td", null, h("a", { href: href(["jobs"], { kind: name }) }, name)),
     cell("Handler", "", handler),
     cell("Concurrency", "", limit(concurrency)),
-    cell("Per key", "", count(perKey)),
+    cell("Per key", "", keyRate === undefined ? count(perKey) : `${count(perKey)}, ${keyRate} per second`),
     cell("Per second", "", per_second === undefined ? "no limit" : String(per_second)),
     cell("Attempts", "", attempts),
     cell("Timeout", "", timeout_ms === undefined ? "no limit" : duration(timeout_ms)),
