@@ -106,6 +106,10 @@ mod primitives {
         std::thread::park_timeout(timeout);
     }
 
+    pub(super) fn sleep(time: std::time::Duration) {
+        std::thread::sleep(time);
+    }
+
     /// Returns the identity and the name of a thread.
     pub(crate) fn identity(thread: &Thread) -> (Option<super::ThreadId>, Option<String>) {
         (Some(thread.id()), thread.name().map(str::to_owned))
@@ -199,6 +203,11 @@ mod primitives {
         loom::thread::yield_now();
     }
 
+    /// Yields: there is no time.
+    pub(super) fn sleep(_: std::time::Duration) {
+        loom::thread::yield_now();
+    }
+
     pub(crate) fn spin_hint() {
         loom::thread::yield_now();
     }
@@ -223,6 +232,35 @@ pub(crate) use primitives::*;
 pub(crate) use lock::{Lock, LockGuard};
 #[cfg(loom)]
 pub(crate) use {Mutex as Lock, MutexGuard as LockGuard};
+
+/// Pauses between looks at a condition that user code on another thread decides, such as the drop of
+/// captures, so that the looks cost little however long it takes. Not for conditions with a
+/// notification.
+#[derive(Debug, Default)]
+pub(crate) struct Backoff {
+    pauses: u32,
+}
+
+/// Number of pauses that only yield.
+const YIELDING_PAUSES: u32 = 32;
+
+impl Backoff {
+    /// Yields at first; later sleeps, for at most 2 milliseconds. It does not park: a thread that
+    /// has other reasons to be unparked keeps that token.
+    pub(crate) fn pause(&mut self) {
+        match self.next_sleep() {
+            None => yield_now(),
+            Some(time) => sleep(time),
+        }
+    }
+
+    /// Returns the duration of the next pause, or `None` if it only yields.
+    fn next_sleep(&mut self) -> Option<std::time::Duration> {
+        let sleeps = self.pauses.checked_sub(YIELDING_PAUSES);
+        self.pauses = self.pauses.saturating_add(1);
+        sleeps.map(|sleeps| std::time::Duration::from_micros(16 << sleeps.min(7)))
+    }
+}
 
 /// Value that only its owner reaches, which makes it `Sync`. The mutex is never locked.
 pub(crate) struct OwnerOnly<T>(std::sync::Mutex<T>);
@@ -406,5 +444,25 @@ pub(crate) mod model {
             }
             park();
         }
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_long_wait_for_user_code_sleeps_and_has_a_bound_for_each_pause() {
+        let mut backoff = Backoff::default();
+        let sleeps: Vec<_> = std::iter::repeat_with(|| backoff.next_sleep()).take(100).collect();
+        let yields = sleeps.iter().take_while(|sleep| sleep.is_none()).count();
+        assert_eq!(yields, YIELDING_PAUSES as usize);
+        assert_eq!(sleeps[yields], Some(Duration::from_micros(16)));
+        assert!(sleeps[yields..].is_sorted());
+        assert_eq!(sleeps[99], Some(Duration::from_micros(2048)));
+        backoff.pauses = u32::MAX;
+        assert_eq!((backoff.next_sleep(), backoff.next_sleep()), (sleeps[99], sleeps[99]));
     }
 }

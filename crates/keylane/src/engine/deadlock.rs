@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::{Engine, Execute, Key, SharedRollup};
 use crate::order::{Lanes, Rollup, RollupScope};
 use crate::run::OrderPosition;
-use crate::sync::{LockGuard, Ordering, yield_now};
+use crate::sync::{Backoff, LockGuard, Ordering, yield_now};
 
 /// Point in a lane, or in a conflict index, after which every task is behind the caller.
 enum WaitFrontier<K, W> {
@@ -34,7 +34,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     ) -> bool {
         // The caller may have begun in a shard where the barrier before it has lowered its fence,
         // while other shards still have theirs: there nothing could be entered, and tasks behind
-        // the caller would not be seen. While the caller runs, no other barrier does.
+        // the caller would not be seen. While the caller runs, no other barrier does, and the end of
+        // that one runs no user code, so this is short.
         while self.ending_barriers.load(Ordering::Acquire) != 0 {
             yield_now();
         }
@@ -118,6 +119,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 
     /// Returns a shard's lanes after entering everything that can be entered.
     fn entered(&self, shard: usize) -> LockGuard<'_, Lanes<K, X::Work>> {
+        let mut backoff = Backoff::default();
         loop {
             let mut lanes = self.shards[shard].lanes.lock();
             lanes.enter_all();
@@ -132,12 +134,13 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                 return lanes;
             }
             // Tasks behind a failed one are entered when its captures are dropped: by this thread,
-            // or by another one.
+            // or by another one, whose user code may take its time. That drop must not wait for the
+            // caller, as no drop of captures may.
             let (failed, key_panics) = (lanes.take_failed(), lanes.take_key_panics());
             drop(lanes);
             match failed {
                 Some(_) => self.end_failed(shard, failed, key_panics),
-                None => yield_now(),
+                None => backoff.pause(),
             }
         }
     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use hashbrown::HashTable;
 
 use crate::order::Claims;
-use crate::sync::{Mutex, yield_now};
+use crate::sync::{Backoff, Mutex};
 
 /// Delayed tasks of an engine. `T` is the type of their permits.
 #[derive(Debug)]
@@ -200,6 +200,8 @@ impl<K: Eq, W, T> DelayedTasks<K, W, T> {
     /// Removes all tasks for good, in the order of their times. With `waits`, a task that the timer
     /// enters is waited for.
     pub(super) fn end(&self, waits: bool) -> Vec<DelayedTask<K, W, T>> {
+        // The timer may be in a user's code: the hash or clone of a key, the drop of a replaced task.
+        let mut backoff = Backoff::default();
         loop {
             let mut queue = self.queue.lock();
             queue.over = true;
@@ -211,7 +213,7 @@ impl<K: Eq, W, T> DelayedTasks<K, W, T> {
                 return tasks.into_iter().map(|(_, task)| task).collect();
             }
             drop(queue);
-            yield_now();
+            backoff.pause();
         }
     }
 }

@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::*;
 use crate::order::{ConflictEntry, ConflictScan, Descriptor, Inserted, PageScan, ScanBatch};
-use crate::sync::yield_now;
+use crate::sync::Backoff;
 use crate::unwind::drop_catch_unwind;
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
@@ -199,11 +199,13 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         drop(ended);
     }
 
-    /// Waits until every task that was submitted before the call has ended its scan.
+    /// Waits until every task that was submitted before the call has ended its scan. A scan calls
+    /// the user's comparison, which may take its time, and must not wait for a task.
     pub(super) fn await_scans(&self) {
+        let mut backoff = Backoff::default();
         let now = self.registry.lock().now();
         while self.registry.lock().scans_before(now) {
-            yield_now();
+            backoff.pause();
         }
     }
 }

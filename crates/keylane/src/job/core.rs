@@ -381,6 +381,7 @@ where
     }
 
     fn progress(&self) -> JobProgress {
+        let mut backoff = crate::sync::Backoff::default();
         loop {
             if let Some(last) = &*self.last.lock() {
                 return *last;
@@ -393,7 +394,7 @@ where
             // The job has ended, and the thread that ended it is about to store its final progress.
             match progress {
                 Some(progress) => return progress,
-                None => crate::sync::yield_now(),
+                None => backoff.pause(),
             }
         }
     }
