@@ -20,6 +20,7 @@ mod failure_policy;
 mod jobs;
 mod key_states;
 mod latest;
+mod mixed_row;
 #[cfg(all(test, loom))]
 mod models;
 mod poison;

@@ -263,13 +263,13 @@ impl Admission {
         .map_err(TryAcquireError::from)
     }
 
-    /// Takes a slot, exceeding the capacity if none is free. For tasks submitted from inside a
+    /// Takes slots, exceeding the capacity if not enough are free. For tasks submitted from inside a
     /// task.
-    pub(crate) fn force(&self) -> Result<(), TryAcquireError> {
+    pub(crate) fn force(&self, slots: usize) -> Result<(), TryAcquireError> {
         if self.slots.is_closed() {
             return Err(TryAcquireError::Closed);
         }
-        self.slots.force(1);
+        self.slots.force(slots);
         Ok(())
     }
 

@@ -255,7 +255,7 @@ fn a_larger_capacity_admits_waiters() {
             let admission = admission.clone();
             // Exceeds the capacity, as a submission from inside a task does.
             move || {
-                admission.force().unwrap();
+                admission.force(1).unwrap();
                 admission.release(1);
             }
         });
@@ -417,7 +417,7 @@ fn a_moment_without_tasks_wakes_a_future() {
             move || {
                 finished.change(|finished| *finished = true);
                 shop.admission.release(1);
-                shop.admission.force().unwrap();
+                shop.admission.force(1).unwrap();
             }
         });
         assert!(block_on(waits));
@@ -441,7 +441,7 @@ fn an_earlier_moment_ends_no_wait() {
             let shop = shop.clone();
             move || shop.admission.release(1)
         });
-        shop.admission.force().unwrap();
+        shop.admission.force(1).unwrap();
         let mut waits = pin!(shop.admission.wait_empty_async(|| shop.collect()));
         assert!(waits.as_mut().poll(&mut cx).is_pending());
         task.join().unwrap();

@@ -112,7 +112,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     #[inline]
     pub(crate) fn acquire_permit(&self, limit: WaitLimit) -> Result<(), TryAcquireError> {
         if self.is_inside() {
-            return self.admission.force();
+            return self.admission.force(1);
         }
         match limit {
             WaitLimit::None => self.admission.try_acquire(|| self.collect()),
@@ -129,8 +129,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         first: &Claims<K>,
     ) -> Result<usize, SubmitErrorKind> {
         if self.is_inside() {
-            self.admission.force()?;
-            return Ok(1);
+            self.admission.force(want)?;
+            return Ok(want);
         }
         match self.admission.try_acquire_up_to(want, || self.collect()) {
             Err(TryAcquireError::Full) if self.refuses_some() && self.refuses(first) => {
@@ -146,7 +146,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 
     pub(super) async fn acquire_permit_async(&self) -> Result<(), TryAcquireError> {
         if self.is_inside() {
-            return self.admission.force();
+            return self.admission.force(1);
         }
         self.admission.acquire_async(|| self.collect()).await
     }

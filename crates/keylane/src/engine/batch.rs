@@ -1,13 +1,24 @@
 //! Enqueues many tasks in one pass: those of one inbox under one lock.
+//!
+//! The tasks of a *row* have one place in the order: any other task comes before all of them or
+//! behind all of them. A batch is one row, except that
+//! - a row has at most 256 tasks and some thousand claims, because other submitters to its inboxes
+//!   wait meanwhile;
+//! - a row has at most as many tasks as the pool has free capacity for, because a task that is
+//!   accepted must not wait for the end of others;
+//! - a task with a descriptor enters alone, because its comparisons are user code and run while
+//!   nothing is locked;
+//! - with bounds per key or by bytes, tasks enter one by one, because each may wait for its own.
 
 use super::enqueue::{inbox_of, look_up_watched};
+use super::mixed_row::{MAX_ENTRIES, entries};
 use super::*;
 
-/// Largest number of tasks that are enqueued in one pass.
+/// Maximum number of tasks in a row.
 const BATCH: usize = 256;
 
 /// End of a chain of indexes.
-const END: u16 = u16::MAX;
+pub(super) const END: u16 = u16::MAX;
 
 /// Number of accepted tasks of a batch, the tasks that were not accepted, and the reason for the
 /// first of them.
@@ -17,13 +28,13 @@ pub(crate) type RejectedBatch<K, M> = (usize, Vec<UnsubmittedTask<K, M>>, Submit
 pub(crate) type UnsubmittedTask<K, M> = (Claims<K>, M);
 
 /// Task of a batch, until it is in its inbox.
-struct StagedTask<K, M> {
-    claims: Claims<K>,
-    task: M,
+pub(super) struct StagedTask<K, M> {
+    pub(super) claims: Claims<K>,
+    pub(super) task: M,
     /// Hash of its key, if it has exactly one.
-    hash: u64,
+    pub(super) hash: u64,
     /// Index of the next task of the same inbox, or `END`.
-    next: u16,
+    pub(super) next: u16,
 }
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
@@ -98,27 +109,45 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         Ok(())
     }
 
-    /// Enqueues admitted tasks, until one is refused: runs of tasks with one key together, and each
-    /// of the others after all before it, since it must come after those in all of its lanes.
+    /// Enqueues admitted tasks, until one is refused, in as few rows as possible.
     fn enqueue_admitted<M: IntoWork<X::Work>>(
         &self,
         mut tasks: &mut [Option<StagedTask<K, M>>],
         unused: &mut UnusedPermits<'_>,
     ) -> Result<(), SubmitErrorKind> {
         while !tasks.is_empty() {
-            let row = tasks.iter().position(|task| !has_one_key(task)).unwrap_or(tasks.len());
-            let (singles, others) = tasks.split_at_mut(row);
-            if !singles.is_empty() {
-                self.enqueue_row(singles, unused)?;
+            if tasks.iter().all(has_one_key) {
+                return self.enqueue_row(tasks, unused);
             }
-            let [other, rest @ ..] = others else { break };
-            self.enqueue_staged(other, unused)?;
-            tasks = rest;
+            match self.row_length(tasks) {
+                0 => {
+                    let [first, rest @ ..] = tasks else { break };
+                    self.enqueue_staged(first, unused)?;
+                    tasks = rest;
+                }
+                length => {
+                    let (row, rest) = tasks.split_at_mut(length);
+                    self.enqueue_mixed_row(row, unused)?;
+                    tasks = rest;
+                }
+            }
         }
         Ok(())
     }
 
-    /// Enqueues a task that has not exactly one key; it stays in place if it is refused.
+    /// Returns the number of tasks in the first row: 0 if the first task enters alone.
+    fn row_length<M>(&self, tasks: &[Option<StagedTask<K, M>>]) -> usize {
+        let mut total = 0;
+        let fit = tasks.iter().flatten().take_while(|staged| {
+            let is_free = total < MAX_ENTRIES;
+            let Some(own) = entries(&staged.claims.0, self.shards.len()) else { return false };
+            total += own;
+            is_free
+        });
+        fit.count()
+    }
+
+    /// Enqueues a task with a descriptor; it stays in place if it is refused.
     fn enqueue_staged<M: IntoWork<X::Work>>(
         &self,
         place: &mut Option<StagedTask<K, M>>,
@@ -257,9 +286,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 }
 
 /// Permits of admitted tasks that are in no inbox yet. Released on drop.
-struct UnusedPermits<'a> {
+pub(super) struct UnusedPermits<'a> {
     admission: &'a Admission,
-    count: usize,
+    pub(super) count: usize,
 }
 
 impl Drop for UnusedPermits<'_> {
@@ -271,20 +300,20 @@ impl Drop for UnusedPermits<'_> {
 }
 
 /// Set of shards for which the workers must be notified.
-struct ShardSet(u64);
+pub(super) struct ShardSet(u64);
 
 const _: () = assert!(MAX_SHARDS <= u64::BITS as usize);
 
 impl ShardSet {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         ShardSet(0)
     }
 
-    fn add(&mut self, shard: usize) {
+    pub(super) fn add(&mut self, shard: usize) {
         self.0 |= 1 << shard;
     }
 
-    fn shards(self) -> impl Iterator<Item = usize> {
+    pub(super) fn shards(self) -> impl Iterator<Item = usize> {
         (0..MAX_SHARDS).filter(move |shard| self.0 >> shard & 1 != 0)
     }
 }

@@ -322,7 +322,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 
     /// Assigns a task that enters several inboxes a sequence number after all in any of them. The
     /// first inbox decides whether its wait is measured.
-    fn label_of_several(
+    pub(super) fn label_of_several(
         &self,
         inboxes: &mut [(usize, LockedInbox<'_, K, X::Work>)],
     ) -> (u64, TaskMeta) {

@@ -23,8 +23,17 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     /// Submits a batch in one pass, waiting for capacity as often as necessary. The tasks of the
     /// batch are in order as if they had been submitted one by one.
     ///
-    /// The batch is submitted in pieces of at most 256 tasks, each when the iterator has yielded
-    /// it.
+    /// # Place in the order
+    ///
+    /// A batch of at most 256 tasks has one place in the order, also with tasks that have several
+    /// keys or none, and with barriers: any other task comes before all of its tasks or behind all
+    /// of them. Where that would delay other submitters, a batch has several such parts:
+    ///
+    /// - after each 256 tasks, which are submitted when the iterator has yielded them, or about
+    ///   4,096 claims;
+    /// - where the free capacity ends: the rest waits for more;
+    /// - before and after a task with a descriptor;
+    /// - after each task in a pool with bounds per key or by bytes.
     ///
     /// # Errors
     ///
@@ -62,8 +71,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     /// Submits a batch without handles in one pass, waiting for capacity as often as necessary. The
     /// tasks of the batch are in order as if they had been submitted one by one.
     ///
-    /// The batch is submitted in pieces of at most 256 tasks, each when the iterator has yielded
-    /// it.
+    /// It has one [place in the order](Self::submit_many#place-in-the-order), or few.
     ///
     /// # Errors
     ///

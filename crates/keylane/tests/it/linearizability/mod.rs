@@ -7,7 +7,8 @@
 //! Each submission is recorded with the times of its call and its return, each body with its begin
 //! and its end, on one counter. An order exists if and only if these relations have no cycle: one
 //! submission returned before the other was called; a task of one ran before a conflicting task of
-//! the other. A batch of at most 256 tasks has one place in the order, so it is one submission. A
+//! the other. A batch of at most 256 tasks has one place in the order, also with rollups and barriers
+//! in it, so it is one submission. A
 //! latest task runs, or a latest task of its key that did not return before its call runs.
 
 mod checker;
@@ -59,14 +60,21 @@ impl<S: AnyHasher> Submitter<S> {
 
     fn submit(&mut self, rng: &mut Rng) {
         let key = |rng: &mut Rng| Keys::Some(vec![rng.below(KEYS) as u32]);
+        let pair = |rng: &mut Rng| {
+            let first = rng.below(KEYS) as u32;
+            Keys::Some(vec![first, (first + 1) % KEYS as u32])
+        };
+        let any = |rng: &mut Rng| match rng.below(6) {
+            0 => Keys::All,
+            1 | 2 => pair(rng),
+            _ => key(rng),
+        };
         let kind = rng.below(8);
         let keys = match kind {
             0 => vec![Keys::All],
-            1 | 2 => {
-                let first = rng.below(KEYS) as u32;
-                vec![Keys::Some(vec![first, (first + 1) % KEYS as u32])]
-            }
-            3 | 4 => (0..2 + rng.below(4)).map(|_| key(rng)).collect(),
+            1 | 2 => vec![pair(rng)],
+            3 => (0..2 + rng.below(4)).map(|_| key(rng)).collect(),
+            4 => (0..2 + rng.below(4)).map(|_| any(rng)).collect(),
             _ => vec![key(rng)],
         };
         let is_latest = kind >= 6;
