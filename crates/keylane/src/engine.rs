@@ -31,6 +31,7 @@ mod ready_bitmap;
 mod resize;
 mod shared_jobs;
 mod snapshot;
+mod stalled;
 mod state_expiry;
 mod step;
 mod stop;

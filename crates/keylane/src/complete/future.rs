@@ -17,7 +17,9 @@ use tokio::task::AbortHandle;
 
 use super::task_cell::{CancelFlag, JoinState, TakeWork, TaskPhase, with_cancel_flag};
 use super::{Outcome, PanicPayload, TaskCell};
-use crate::run::{ExecContext, RunSharedBody, SavedContext, Turn, TurnResult};
+use crate::run::{
+    ExecContext, RunSharedBody, SavedContext, Turn, TurnResult, forget_soft_waits, name_of,
+};
 use crate::sync::Mutex;
 use crate::unwind::{KeyPanic, drop_catch_unwind};
 
@@ -182,6 +184,7 @@ where
     fn drop(&mut self) {
         let future = self.future.take();
         self.end.context.scope(|| drop_catch_unwind(future));
+        forget_soft_waits(name_of(&self.end.task));
         let outcome = self.outcome.take().unwrap_or(Outcome::Cancelled);
         let turn_result = match outcome {
             Outcome::Completed(_) => TurnResult::Done,

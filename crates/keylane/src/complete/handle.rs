@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::task_cell::{JoinState, TaskPhase, current_name};
 use super::{Outcome, TaskError};
-use crate::run::{AwaitedTask, RegisteredWait, WaitingTask, current_engine_hooks};
+use crate::run::{AwaitedTask, RegisteredWait, SoftWait, WaitingTask, current_engine_hooks};
 
 /// Handle of a task: waits for its outcome, or cancels it.
 ///
@@ -25,7 +25,8 @@ use crate::run::{AwaitedTask, RegisteredWait, WaitingTask, current_engine_hooks}
 /// the awaited task, or another one before it, itself waits inside and without a timeout for a task
 /// behind the caller, in this pool or another: of waits that form a cycle, the last one is refused.
 /// A future that awaits a handle may progress for another reason, so its wait is refused if it
-/// closes a cycle, but later waits do not consider it.
+/// closes a cycle of other waits, but later waits are not refused because of it. A cycle that hangs
+/// for this reason is [reported](crate::observe::Stalled::in_cycle).
 ///
 /// While a task waits, a substitute worker replaces its own: another thread, at most
 /// [`MAX_SUBSTITUTES`](crate::MAX_SUBSTITUTES) of them. If no substitute can be started (at that
@@ -35,11 +36,13 @@ use crate::run::{AwaitedTask, RegisteredWait, WaitingTask, current_engine_hooks}
 pub struct Handle<T, E = Infallible> {
     cell: Arc<dyn JoinState<T, E>>,
     name: usize,
+    /// Registration of the task whose future awaits this handle, after a poll that was pending.
+    awaited_by: Option<SoftWait>,
 }
 
 impl<T: 'static, E: 'static> Handle<T, E> {
     pub(crate) fn new<S: JoinState<T, E> + 'static>(cell: Arc<S>) -> Self {
-        Handle { name: crate::run::name_of(&cell), cell }
+        Handle { name: crate::run::name_of(&cell), cell, awaited_by: None }
     }
 
     /// Blocks until the task has ended.
@@ -190,11 +193,15 @@ pub(crate) fn block<T, E>(
 impl<T: 'static, E: 'static> Future for Handle<T, E> {
     type Output = Result<Outcome<T, E>, WouldDeadlock<()>>;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.awaited_by = None;
         match self.cell.poll(Some(cx.waker())) {
             Some(outcome) => Poll::Ready(Ok(outcome)),
             None if self.would_deadlock() => Poll::Ready(Err(WouldDeadlock::new(()))),
-            None => Poll::Pending,
+            None => {
+                self.awaited_by = self.waiter().map(|waiter| waiter.wait_softly(self.name));
+                Poll::Pending
+            }
         }
     }
 }

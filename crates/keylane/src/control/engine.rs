@@ -35,7 +35,7 @@ pub(crate) trait KeysEngine<K> {
 
 /// Questions about tasks, keys, jobs and the pool.
 pub(crate) trait InspectEngine<K> {
-    fn explain_thread(&self, thread: ThreadId) -> Option<RunInfo>;
+    fn explain_running(&self, thread: Option<ThreadId>, name: usize) -> RunInfo;
     fn explain_waiting(&self, name: usize) -> Option<TaskExplanation<K>>;
     fn explain_key(&self, key: &K) -> KeyExplanation<K>;
     fn explain_job(&self, job: JobId) -> JobState;
@@ -91,8 +91,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> KeysEngine<K
 impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> InspectEngine<K>
     for Arc<Engine<K, X, S>>
 {
-    fn explain_thread(&self, thread: ThreadId) -> Option<RunInfo> {
-        Engine::explain_thread(self, thread)
+    fn explain_running(&self, thread: Option<ThreadId>, name: usize) -> RunInfo {
+        Engine::explain_running(self, thread, name)
     }
 
     fn explain_waiting(&self, name: usize) -> Option<TaskExplanation<K>> {

@@ -10,8 +10,8 @@ use keylane_allocate::JobId;
 use super::engine::InspectEngine;
 use crate::complete::{Handle, TaskPhase};
 use crate::observe::{
-    BlockedSubmitter, JobState, KeyExplanation, PoolExplanation, RunInfo, Snapshot, StallWatch,
-    Stalled, TaskExplanation, TaskState, Trace,
+    BlockedSubmitter, JobState, KeyExplanation, PoolExplanation, Snapshot, StallWatch, Stalled,
+    TaskExplanation, TaskState, Trace,
 };
 
 /// Diagnostics of a pool, from [`Pool::inspect`](crate::Pool::inspect). They cost nothing until
@@ -57,8 +57,7 @@ impl<'p, K> Inspector<'p, K> {
             let state = match task.phase() {
                 TaskPhase::Over => TaskState::Over,
                 TaskPhase::Running(on) => {
-                    let known = on.and_then(|thread| self.engine.explain_thread(thread));
-                    TaskState::Running(known.unwrap_or_else(RunInfo::unknown))
+                    TaskState::Running(self.engine.explain_running(on, task.name()))
                 }
                 TaskPhase::Waiting => match self.engine.explain_waiting(task.name()) {
                     Some(explanation) => return explanation,

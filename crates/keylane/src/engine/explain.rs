@@ -1,5 +1,4 @@
-//! Explains on request why a task, a key, a job or the pool waits, and which tasks have run for
-//! long.
+//! Explains on request why a task, a key, a job or the pool waits.
 //!
 //! No state is kept for this: the functions read the shards, one after the other, each under its
 //! locks. A result was true when it was read, and may be outdated when it is used. Innermost locks
@@ -12,57 +11,14 @@ use keylane_allocate::{JobId, JobProgress};
 use super::*;
 use crate::observe::{
     BlockedSubmitter, JobState, KeyExplanation, KeyHolder, KeyQueuePosition, PoolExplanation,
-    PoolReason, RunInfo, RunningTask, Snapshot, StallWatch, Stalled, StartRange, TaskExplanation,
-    TaskState, WorkerPosition,
+    PoolReason, RunInfo, RunningTask, Snapshot, StartRange, TaskExplanation, TaskState,
+    WorkerPosition,
 };
 use crate::order::{AheadCounts, FoundTask, RollupScope};
-use crate::run::waiting_threads;
+use crate::run::{OrderPosition, has_soft_wait, soft_waiter, waiting_threads};
 use crate::sync::{Thread, ThreadId, identity};
 
 type SharedRollup<K, W> = Arc<Rollup<K, W>>;
-
-/// Identity of a running task.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TaskId {
-    /// Number of its worker, and the number of tasks that had run there before it.
-    OnWorker(usize, u64),
-    /// Its shard, the index of its turn there, and its start.
-    Kept { shard: usize, turn: usize, began: u64 },
-}
-
-/// Shortest time between two checks of a stall watch.
-const SHORTEST_INTERVAL: Duration = Duration::from_millis(1);
-
-impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Engine<K, X, S> {
-    /// Calls `on_stall` once for each task that runs for at least `than`, until the watch is
-    /// dropped.
-    pub(crate) fn watch_stalls(
-        self: &Arc<Self>,
-        than: Duration,
-        mut on_stall: impl FnMut(&Stalled<K>) + Send + 'static,
-    ) -> std::io::Result<StallWatch> {
-        // Weak, so that a watch does not keep its engine alive.
-        let engine = Arc::downgrade(self);
-        let mut known: Vec<TaskId> = Vec::new();
-        let pool = self.settings.thread_name.clone();
-        let look = move || {
-            let Some(engine) = engine.upgrade() else { return false };
-            let stalled = engine.stalled(than);
-            drop(engine);
-            known.retain(|id| stalled.iter().any(|(its, _)| its == id));
-            for (id, stalled) in &stalled {
-                if !known.contains(id) {
-                    known.push(*id);
-                    TraceEvents::stalled(&pool, stalled.thread.as_deref(), stalled.at_least);
-                    on_stall(stalled);
-                }
-            }
-            true
-        };
-        let name = format!("{}-stalls", self.settings.thread_name);
-        StallWatch::start(name, (than / 4).max(SHORTEST_INTERVAL), look)
-    }
-}
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Explains where the task with this name is that has not begun; `None` if it is not found.
@@ -259,7 +215,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                     HeldLanes::Lane(its) => (at, *its) == (shard, slot),
                     HeldLanes::Rollup(rollup) => has_key(&rollup.scope, key),
                 })?;
-                Some(kept_running(kept.began, kept.resumes_at, now))
+                let waits = self.awaits(&position_of(at, &kept.held));
+                Some(RunInfo { waits, ..kept_running(kept.began, kept.resumes_at, now) })
             })
         })
     }
@@ -325,15 +282,32 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     /// Returns the numbers of the workers whose tasks wait for other tasks.
-    fn waiting_workers(&self) -> Vec<usize> {
+    pub(super) fn waiting_workers(&self) -> Vec<usize> {
         let worker = |thread| Some(self.workers.entry_on(thread)?.0);
         waiting_threads().into_iter().filter_map(worker).collect()
     }
 
-    /// Explains the state of the worker on a thread.
-    pub(crate) fn explain_thread(&self, thread: ThreadId) -> Option<RunInfo> {
-        let (id, counters) = self.workers.entry_on(thread)?;
-        Some(running(id, self.waiting_workers().contains(&id), &counters.present()?))
+    /// Returns whether the running task at this position awaits a handle in a future.
+    pub(super) fn awaits(&self, position: &OrderPosition) -> bool {
+        has_soft_wait(self.address(), |other| other.is(position))
+    }
+
+    /// Returns the address by which waiting tasks name their engine.
+    pub(super) fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    /// Explains the state of a running task: of the worker on its thread, or of its future.
+    pub(crate) fn explain_running(&self, thread: Option<ThreadId>, name: usize) -> RunInfo {
+        let on_a_worker = thread.and_then(|thread| {
+            let (id, counters) = self.workers.entry_on(thread)?;
+            Some(running(id, self.waiting_workers().contains(&id), &counters.present()?))
+        });
+        let known = on_a_worker.unwrap_or_else(RunInfo::unknown);
+        match soft_waiter(name) {
+            Some(waiter) => RunInfo { waits: true, in_cycle: waiter.is_in_cycle(), ..known },
+            None => known,
+        }
     }
 
     /// Explains the state of a job.
@@ -425,68 +399,11 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
         PoolExplanation { reasons }
     }
-
-    /// Returns the tasks that have run for at least `than`, the longest first.
-    pub(crate) fn stalled(&self, than: Duration) -> Vec<(TaskId, Stalled<K>)> {
-        let mut stalled = Vec::new();
-        let waiting = self.waiting_workers();
-        for (id, thread, counters) in self.workers.entries() {
-            let Some(present) = counters.present().filter(|present| present.at_least >= than)
-            else {
-                continue;
-            };
-            let (keys, is_barrier) = match present.place {
-                WorkerPosition::Free => (Vec::new(), false),
-                WorkerPosition::Lane { shard, slot } => {
-                    let lanes = self.shards[shard].lanes.lock();
-                    // While the lanes are locked no lane is released; but the task may have ended,
-                    // and its worker be about to take the next step.
-                    match lanes.key_at(slot) {
-                        Some(key) if counters.ran() == present.number => (vec![key.clone()], false),
-                        _ => continue,
-                    }
-                }
-                WorkerPosition::Rollup => {
-                    match counters.rollup().and_then(downcast::<K, X::Work>) {
-                        Some(rollup) => keys_of(&rollup.scope),
-                        None => continue,
-                    }
-                }
-            };
-            let at_least = present.at_least;
-            let task = TaskId::OnWorker(id, present.number);
-            let (worker, waits) = (Some(id), waiting.contains(&id));
-            let what = Stalled { keys, is_barrier, worker, thread, at_least, waits };
-            stalled.push((task, what));
-        }
-        for (index, shard) in self.shards.iter().enumerate() {
-            let lanes = shard.lanes.lock();
-            let turns = shard.turns.lock();
-            let now = self.clock.nanos();
-            for (turn, kept) in turns.alone() {
-                let at_least = Duration::from_nanos(now.saturating_sub(kept.began.latest));
-                if at_least < than {
-                    continue;
-                }
-                let (keys, is_barrier) = match &kept.held {
-                    HeldLanes::Free => (Vec::new(), false),
-                    HeldLanes::Lane(slot) => (vec![lanes.key_in(*slot).1.clone()], false),
-                    HeldLanes::Rollup(rollup) => keys_of(&rollup.scope),
-                };
-                let task = TaskId::Kept { shard: index, turn, began: kept.began.latest };
-                let (worker, thread, waits) = (None, None, false);
-                let what = Stalled { keys, is_barrier, worker, thread, at_least, waits };
-                stalled.push((task, what));
-            }
-        }
-        stalled.sort_by_key(|(_, what)| std::cmp::Reverse(what.at_least));
-        stalled
-    }
 }
 
 fn running(worker: usize, waits: bool, present: &RunningTask) -> RunInfo {
     let RunningTask { at_least, at_most, .. } = *present;
-    RunInfo { worker: Some(worker), at_least, at_most, backs_off: None, waits }
+    RunInfo { worker: Some(worker), at_least, at_most, backs_off: None, waits, in_cycle: false }
 }
 
 fn kept_running(began: StartRange, resumes_at: u64, now: u64) -> RunInfo {
@@ -498,10 +415,23 @@ fn kept_running(began: StartRange, resumes_at: u64, now: u64) -> RunInfo {
         at_most: since(began.earliest),
         backs_off,
         waits: false,
+        in_cycle: false,
     }
 }
 
-fn downcast<K: Key, W: Send + 'static>(
+/// Returns the position of a turn that its worker has left.
+pub(super) fn position_of<K: Key, W: Send + 'static>(
+    shard: usize,
+    held: &HeldLanes<K, W>,
+) -> OrderPosition {
+    match held {
+        HeldLanes::Free => OrderPosition::Free,
+        HeldLanes::Lane(slot) => OrderPosition::Lane { shard, slot: *slot },
+        HeldLanes::Rollup(rollup) => OrderPosition::Rollup(rollup.clone()),
+    }
+}
+
+pub(super) fn downcast<K: Key, W: Send + 'static>(
     rollup: Arc<dyn Any + Send + Sync>,
 ) -> Option<SharedRollup<K, W>> {
     rollup.downcast().ok()
@@ -522,7 +452,7 @@ fn has_key<K: Key>(scope: &RollupScope<K>, key: &K) -> bool {
     }
 }
 
-fn keys_of<K: Key>(scope: &RollupScope<K>) -> (Vec<K>, bool) {
+pub(super) fn keys_of<K: Key>(scope: &RollupScope<K>) -> (Vec<K>, bool) {
     match scope {
         RollupScope::Unkeyed { .. } => (Vec::new(), false),
         RollupScope::Everything { .. } => (Vec::new(), true),

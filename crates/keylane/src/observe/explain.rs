@@ -117,9 +117,15 @@ pub struct RunInfo {
     /// Remaining time for which it is marked as idle: see
     /// [`Turn::back_off`](crate::Turn::back_off).
     pub backs_off: Option<Duration>,
-    /// Whether it waits inside, on its worker's thread and without a timeout, for another task to
-    /// end: see [`Handle::wait`](crate::Handle::wait).
+    /// Whether it waits inside for another task to end: on its worker's thread and without a
+    /// timeout, see [`Handle::wait`](crate::Handle::wait); or its future awaits a handle.
     pub waits: bool,
+    /// Whether it waits for itself through others, as far as futures are involved that await
+    /// handles. Such a cycle ends only if one of its futures goes on for another reason. It is no
+    /// error, because a future can have such a reason; a cycle without futures is.
+    ///
+    /// Not known of tasks without keys.
+    pub in_cycle: bool,
 }
 
 /// State of a key, with the reason if its tasks wait: see
@@ -253,6 +259,7 @@ impl RunInfo {
             at_most: Duration::MAX,
             backs_off: None,
             waits: false,
+            in_cycle: false,
         }
     }
 }
@@ -354,7 +361,16 @@ impl fmt::Display for RunInfo {
             false if self.at_most == Duration::MAX => {}
             false => write!(f, " for {:?} at the most", self.at_most)?,
         }
-        f.write_str(if self.waits { ", and waits for another task" } else { "" })
+        f.write_str(waits_inside(self.waits, self.in_cycle))
+    }
+}
+
+/// Returns the end of a sentence about a running task.
+fn waits_inside(waits: bool, in_cycle: bool) -> &'static str {
+    match (waits, in_cycle) {
+        (_, true) => ", and waits for itself through other tasks and futures",
+        (true, false) => ", and waits for another task",
+        (false, false) => "",
     }
 }
 
@@ -494,9 +510,15 @@ pub struct Stalled<K> {
     pub thread: Option<String>,
     /// Lower bound of the run time.
     pub at_least: Duration,
-    /// Whether it waits inside, on its worker's thread and without a timeout, for another task to
-    /// end: see [`Handle::wait`](crate::Handle::wait).
+    /// Whether it waits inside for another task to end: on its worker's thread and without a
+    /// timeout, see [`Handle::wait`](crate::Handle::wait); or its future awaits a handle.
     pub waits: bool,
+    /// Whether it waits for itself through others, as far as futures are involved that await
+    /// handles. Such a cycle ends only if one of its futures goes on for another reason. It is no
+    /// error, because a future can have such a reason; a cycle without futures is.
+    ///
+    /// Not known of tasks without keys.
+    pub in_cycle: bool,
 }
 
 impl<K: fmt::Debug> fmt::Display for Stalled<K> {
@@ -512,6 +534,6 @@ impl<K: fmt::Debug> fmt::Display for Stalled<K> {
             Some(thread) => write!(f, " on the thread {thread}")?,
             None => f.write_str(" without a worker")?,
         }
-        f.write_str(if self.waits { ", and waits for another task" } else { "" })
+        f.write_str(waits_inside(self.waits, self.in_cycle))
     }
 }

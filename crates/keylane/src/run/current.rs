@@ -24,8 +24,26 @@ pub(crate) enum OrderPosition {
     Rollup(Arc<dyn Any + Send + Sync>),
 }
 
+impl OrderPosition {
+    /// Returns whether two running tasks of a pool are the same one. Tasks without keys have no
+    /// position by which to tell them apart.
+    pub(crate) fn is(&self, other: &OrderPosition) -> bool {
+        match (self, other) {
+            (OrderPosition::Rollup(one), OrderPosition::Rollup(other)) => Arc::ptr_eq(one, other),
+            (
+                OrderPosition::Lane { shard, slot },
+                OrderPosition::Lane { shard: other_shard, slot: other_slot },
+            ) => (shard, slot) == (other_shard, other_slot),
+            _ => false,
+        }
+    }
+}
+
 /// Callbacks of a running task into its own pool.
 pub(crate) trait EngineHooks: Send + Sync {
+    /// Returns the address of the pool's engine.
+    fn engine(&self) -> usize;
+
     /// Returns whether any task ordered behind the one at `position`, directly or not, matches
     /// `is_it`, which gets the name of each until it returns true. The calls have no particular
     /// order, may repeat, and may be made under locks.

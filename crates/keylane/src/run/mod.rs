@@ -37,7 +37,12 @@ pub(crate) use idle::IdleWorkers;
 pub(crate) use sampler::Sampler;
 pub(crate) use timer::Timer;
 pub use turn_keeper::TaskContext;
-pub(crate) use waits::{AwaitedTask, RegisteredWait, WaitingTask, waiting_threads};
+#[cfg(feature = "tokio")]
+pub(crate) use waits::forget_soft_waits;
+pub(crate) use waits::{
+    AwaitedTask, RegisteredWait, SoftWait, WaitingTask, has_soft_wait, soft_waiter,
+    tasks_in_cycles, waiting_threads,
+};
 pub(crate) use worker::SpawnWorkers;
 pub use workers::MAX_SUBSTITUTES;
 pub(crate) use workers::{BlockAnswer, WorkerSet};

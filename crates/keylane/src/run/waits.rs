@@ -23,8 +23,14 @@
 //! for a moment. Its awaited task has ended, so no path leads through it.)
 //!
 //! A wait with a deadline is refused if it would close a cycle, but is never registered, because it
-//! ends by itself. A future that awaits a handle may progress for another reason, so it is not
-//! registered either.
+//! ends by itself.
+//!
+//! # Futures
+//! A future that awaits a handle may progress for another reason, such as a timeout or the second
+//! branch of a selection. Its wait is *soft*: registered from a poll that is pending until the next
+//! poll, the drop of the handle or the end of the task. No wait is refused because of a soft one,
+//! so there are no false errors; a cycle with a soft wait is only reported by diagnoses
+//! ([`WaitingTask::is_in_cycle`]).
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -34,13 +40,15 @@ use crate::sync::{StaticLock, ThreadId, this_thread};
 
 /// Waits in all pools of the process, because a cycle may lead through several.
 static WAITS: StaticLock<RegisteredWaits> =
-    StaticLock::new(RegisteredWaits { last: 0, waits: Vec::new() });
+    StaticLock::new(RegisteredWaits { last: 0, waits: Vec::new(), soft: Vec::new() });
 
 struct RegisteredWaits {
     /// Number of the last registered wait.
     last: u64,
     /// Registered waits, the earliest first.
     waits: Vec<WaitEdge>,
+    /// Soft waits, in no order.
+    soft: Vec<WaitEdge>,
 }
 
 /// Wait of a task for another one.
@@ -82,7 +90,97 @@ impl Drop for RegisteredWait {
     }
 }
 
+/// Registered soft wait. Dropping it removes the registration.
+pub(crate) struct SoftWait(u64);
+
+impl Drop for SoftWait {
+    fn drop(&mut self) {
+        drop(remove_soft(|wait| wait.number == self.0));
+    }
+}
+
+/// Removes soft waits. They are to be dropped when nothing is locked: a position can have the last
+/// reference to a user's keys.
+fn remove_soft(is_it: impl FnMut(&mut WaitEdge) -> bool) -> Vec<WaitEdge> {
+    WAITS.lock().soft.extract_if(.., is_it).collect()
+}
+
+/// Removes the soft waits of a task that has ended. Its handles may live on elsewhere.
+#[cfg(feature = "tokio")]
+pub(crate) fn forget_soft_waits(name: usize) {
+    drop(remove_soft(|wait| wait.waiter.name == Some(name)));
+}
+
+/// Returns whether a task of this engine, for which `is_it` returns true, awaits a handle in a
+/// future.
+pub(crate) fn has_soft_wait(engine: usize, is_it: impl Fn(&OrderPosition) -> bool) -> bool {
+    let registered = WAITS.lock();
+    let mut soft = registered.soft.iter().map(|wait| &wait.waiter);
+    soft.any(|waiter| waiter.hooks.engine() == engine && is_it(&waiter.position))
+}
+
+/// Returns the task with this name if it awaits a handle in a future.
+pub(crate) fn soft_waiter(name: usize) -> Option<WaitingTask> {
+    let registered = WAITS.lock();
+    let found = registered.soft.iter().find(|wait| wait.waiter.name == Some(name));
+    found.map(|wait| wait.waiter.clone())
+}
+
+/// Returns the tasks of this engine that are on a cycle with a soft wait, among those for which
+/// `is_it` returns true.
+pub(crate) fn tasks_in_cycles(
+    engine: usize,
+    is_it: impl Fn(&OrderPosition) -> bool,
+) -> Vec<WaitingTask> {
+    let candidates: Vec<_> = {
+        let registered = WAITS.lock();
+        if registered.soft.is_empty() {
+            return Vec::new();
+        }
+        let all = registered.waits.iter().chain(&registered.soft).map(|wait| &wait.waiter);
+        all.filter(|it| it.hooks.engine() == engine && is_it(&it.position)).cloned().collect()
+    };
+    candidates.into_iter().take(MAX_CYCLES_CHECKED).filter(WaitingTask::is_in_cycle).collect()
+}
+
+/// Maximum number of tasks that are checked for a cycle at a time: each check follows the lanes.
+const MAX_CYCLES_CHECKED: usize = 64;
+
 impl WaitingTask {
+    /// Registers the wait of a future for the task with this name.
+    pub(crate) fn wait_softly(self, awaited: usize) -> SoftWait {
+        let mut registered = WAITS.lock();
+        registered.last += 1;
+        let number = registered.last;
+        registered.soft.push(WaitEdge { number, waiter: self, awaited, thread: this_thread() });
+        SoftWait(number)
+    }
+
+    /// Returns whether this task waits for itself, directly or through others, if each future on
+    /// the way waits for nothing but the handle that it awaits.
+    pub(crate) fn is_in_cycle(&self) -> bool {
+        let all: Vec<_> = {
+            let registered = WAITS.lock();
+            registered.waits.iter().chain(&registered.soft).cloned().collect()
+        };
+        all.iter().filter(|own| own.waiter.is(self)).any(|own| {
+            let others = all.iter().filter(|wait| wait.number != own.number).cloned().collect();
+            let mut through = vec![own.number];
+            let awaited = AwaitedTask { name: own.awaited, has_started: false };
+            // As in `closes_cycle`: the cycle was real if all of its waits are still registered.
+            self.must_end_before(awaited, others, &mut through) && are_registered(&through)
+        })
+    }
+
+    /// Returns whether both are the same running task.
+    fn is(&self, other: &WaitingTask) -> bool {
+        self.hooks.engine() == other.hooks.engine()
+            && match (self.name, other.name) {
+                (Some(own), Some(others)) => own == others,
+                _ => self.position.is(&other.position),
+            }
+    }
+
     /// Registers a wait for the task with this name. Returns `None` if the wait would never end.
     pub(crate) fn wait_for(self, awaited: AwaitedTask) -> Option<RegisteredWait> {
         let mut registered = WAITS.lock();
@@ -166,6 +264,14 @@ impl WaitingTask {
             });
         }
     }
+}
+
+/// Returns whether all of these waits, soft or not, are still registered.
+fn are_registered(numbers: &[u64]) -> bool {
+    let registered = WAITS.lock();
+    let mut all = registered.waits.iter().chain(&registered.soft).map(|wait| wait.number);
+    let all: Vec<_> = all.by_ref().collect();
+    numbers.iter().all(|number| all.contains(number))
 }
 
 /// Returns the threads of the registered waits.

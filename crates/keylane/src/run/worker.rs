@@ -739,6 +739,10 @@ struct EngineRef<K: Key, X: Execute<K>, S>(Arc<Engine<K, X, S>>);
 impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> EngineHooks
     for EngineRef<K, X, S>
 {
+    fn engine(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
+    }
+
     fn is_behind(&self, position: &OrderPosition, is_it: &dyn Fn(usize) -> bool) -> bool {
         self.0.is_behind(position, is_it)
     }

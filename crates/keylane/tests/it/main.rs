@@ -25,6 +25,8 @@ mod fairness;
 mod feature_model;
 mod features;
 #[cfg(feature = "tokio")]
+mod future_cycles;
+#[cfg(feature = "tokio")]
 mod futures;
 mod gate;
 mod handles;
