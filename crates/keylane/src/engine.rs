@@ -165,6 +165,8 @@ pub(crate) struct EngineSettings {
     pub(crate) quantum_time: Duration,
     /// Whether a lane yields after its quantum on every worker while others are ready.
     pub(crate) strict_quantum: bool,
+    /// Whether tasks begin in the order of submission, as far as their keys allow.
+    pub(crate) in_order: bool,
     /// Number of consecutive failures after which a key is stopped, if any.
     pub(crate) stop_after: Option<u32>,
     /// Rate at which tasks of the pool may begin.
@@ -490,7 +492,10 @@ impl<K: Key, W> Shard<K, W> {
             // The first task is measured.
             inbox.measure_at = 0;
         }
-        let mut lanes = Lanes::new(settings.quantum_tasks);
+        let mut lanes = match settings.in_order {
+            true => Lanes::in_order(),
+            false => Lanes::new(settings.quantum_tasks),
+        };
         lanes.is_checked = is_checked;
         if settings.rate_per_key.is_some() {
             lanes.set_common_rate(settings.rate_per_key, 0);
@@ -509,9 +514,10 @@ impl<K: Key, W> Shard<K, W> {
 const SHARDS_PER_WORKER: usize = if cfg!(loom) { 1 } else { 4 };
 
 /// Returns the number of shards: a power of two, so that a mask selects one. Fairness among lanes
-/// is per shard, so a strict quantum needs a single shard, which slow tasks can afford.
+/// is per shard, so a strict quantum needs a single shard, which slow tasks can afford. So does one
+/// order of all starts.
 fn shard_count(settings: &EngineSettings) -> usize {
-    if settings.strict_quantum {
+    if settings.strict_quantum || settings.in_order {
         return 1;
     }
     (SHARDS_PER_WORKER * settings.workers).next_power_of_two().min(MAX_SHARDS)

@@ -256,6 +256,7 @@ pub(super) fn settings(shards: usize) -> EngineSettings {
         quantum_tasks: 64,
         quantum_time: Duration::MAX,
         strict_quantum: false,
+        in_order: false,
         stop_after: None,
         rate: None,
         rate_per_key: None,

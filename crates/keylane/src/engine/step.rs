@@ -215,7 +215,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let &HeldLanes::Lane(slot) = ended else { return false };
         // The shard's own bit counts too: its inbox may have a signaled task, behind a backlog that
         // belongs entirely to the lane.
-        let quantum_left = request.quantum_left
+        let quantum_left = request.quantum_left && !lanes.is_in_order()
             || !(lanes.others_wait() || self.ready_shards.any())
             || request.while_longer && lanes.is_longer_than_next(slot);
         if lanes.next_in_lane(slot, quantum_left, task_slot) {

@@ -64,10 +64,13 @@ pub(crate) struct Lanes<K, W> {
     /// Accepted tasks that have not been entered into a lane, oldest first. A task is entered only
     /// when a worker is free, so a key whose tasks wait only for a worker has no lane.
     backlog: DrainQueue<InboxEntry<K, W>>,
-    /// Ready queue: tasks that hold their lanes and wait only for a worker.
+    /// Ready queue: tasks that hold their lanes and wait only for a worker. In the order of
+    /// submission, if tasks begin so.
     ready: VecDeque<ReadyTask<K, W>>,
     /// Number of backlog tasks to take before the next task of `ready`.
     backlog_turns: usize,
+    /// Whether, of the tasks that may run, the one that was submitted first begins first.
+    is_in_order: bool,
     /// Recent run counts of keys that have no wait queue.
     hot_keys: HotKeys,
     /// Number of tasks without keys that were taken and have not ended.
@@ -284,6 +287,7 @@ impl<K, W> Lanes<K, W> {
             backlog: DrainQueue::default(),
             ready: VecDeque::new(),
             backlog_turns: 0,
+            is_in_order: false,
             hot_keys: HotKeys::new(quantum),
             free_running: 0,
             fence: None,
@@ -304,6 +308,17 @@ impl<K, W> Lanes<K, W> {
             #[cfg(debug_assertions)]
             is_emptied: false,
         }
+    }
+
+    /// Creates empty lanes whose tasks begin in the order of submission, without quanta.
+    pub(crate) fn in_order() -> Self {
+        Lanes { is_in_order: true, ..Lanes::new(usize::MAX) }
+    }
+
+    /// Returns whether tasks begin in the order of submission.
+    #[inline]
+    pub(crate) fn is_in_order(&self) -> bool {
+        self.is_in_order
     }
 }
 

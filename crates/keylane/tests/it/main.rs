@@ -79,6 +79,7 @@ mod scope;
 mod self_check;
 mod shared;
 mod stalled;
+mod start_order;
 mod statistics;
 mod stress;
 mod strict_quantum;

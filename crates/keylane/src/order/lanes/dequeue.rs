@@ -13,7 +13,8 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         &mut self,
         task_slot: &mut TaskSlot<K, W>,
     ) -> Option<HeldLanes<K, W>> {
-        if self.ready.is_empty() || self.backlog_turns != 0 {
+        // In the order of submission, the ready tasks come before the backlog.
+        if self.ready.is_empty() || self.backlog_turns != 0 && !self.is_in_order {
             return None;
         }
         self.backlog_turns = 1;
@@ -37,6 +38,10 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                 return Some(held);
             }
             self.entered_blocked |= self.parts != 0;
+            // A rollup that has just become ready is before the rest of the backlog.
+            if self.is_in_order && !self.ready.is_empty() {
+                return self.next_ready(task_slot);
+            }
         }
         None
     }
@@ -61,7 +66,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             // A task in the ready queue has its key.
             if let Some(held) = self.try_start(entry, true, &mut task_slot) {
                 let (work, key, meta) = (task_slot.take(), task_slot.key.take(), task_slot.meta);
-                self.ready.push_back(ReadyTask { work, key, meta, held });
+                self.push_ready(ReadyTask { work, key, meta, held });
             }
         }
     }
@@ -117,7 +122,9 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             }
             InboxEntry::Unkeyed { rollup } => {
                 self.free_running += 1;
-                self.ready.extend(GrantResult::part_of(&rollup).ready());
+                if let Some(ready) = GrantResult::part_of(&rollup).ready() {
+                    self.push_ready(ready);
+                }
                 None
             }
             InboxEntry::Fence { rollup } => {
@@ -135,7 +142,20 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     #[cold]
     pub(super) fn requeue(&mut self, slot: usize, task_slot: &mut TaskSlot<K, W>) {
         let (work, key, meta) = (task_slot.take(), task_slot.key.take(), task_slot.meta);
-        self.ready.push_back(ReadyTask { work, key, meta, held: HeldLanes::Lane(slot) });
+        self.push_ready(ReadyTask { work, key, meta, held: HeldLanes::Lane(slot) });
+    }
+
+    /// Adds a task to the ready queue: at its end, or at its place in the order of submission.
+    #[inline]
+    pub(super) fn push_ready(&mut self, task: ReadyTask<K, W>) {
+        if !self.is_in_order {
+            return self.ready.push_back(task);
+        }
+        // Numbers wrap around. Those of unfinished tasks are nearer to each other than that.
+        let is_before =
+            |other: &ReadyTask<K, W>| task.meta.seq.wrapping_sub(other.meta.seq).cast_signed() > 0;
+        let place = self.ready.partition_point(is_before);
+        self.ready.insert(place, task);
     }
 
     /// Enters a task whose key has an open lane: it joins the holders, or waits.
@@ -160,7 +180,9 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
 
     /// Makes a rollup ready whose last grant came from outside of this shard.
     pub(crate) fn make_ready(&mut self, rollup: &Arc<Rollup<K, W>>) {
-        self.ready.extend(GrantResult::all_of(rollup));
+        if let Some(ready) = GrantResult::all_of(rollup) {
+            self.push_ready(ready);
+        }
     }
 
     #[cold]
@@ -211,7 +233,9 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         if let GrantResult::Replacing = granted {
             self.replacing.push(rollup.clone());
         }
-        self.ready.extend(granted.ready());
+        if let Some(ready) = granted.ready() {
+            self.push_ready(ready);
+        }
     }
 
     /// Ends the replacement of a latest task: the captures of the replaced work are dropped. If the
@@ -234,7 +258,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         self.replacing.retain(|it| !Arc::ptr_eq(it, rollup));
         let Some(work) = work else { return (None, self.release_part(rollup.part(0))) };
         let slot = rollup.held_slot();
-        self.ready.push_back(ReadyTask::all_of(rollup, work));
+        self.push_ready(ReadyTask::all_of(rollup, work));
         (self.recall_if_paused(slot), None)
     }
 

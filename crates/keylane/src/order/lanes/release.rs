@@ -269,7 +269,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             LaneEntry::Task { meta, key, work, .. } => {
                 lane.since = meta.time;
                 let held = HeldLanes::Lane(slot);
-                self.ready.push_back(ReadyTask { work, key: Some(key), meta, held });
+                self.push_ready(ReadyTask { work, key: Some(key), meta, held });
             }
             LaneEntry::Part { rollup, claim } => {
                 let granted = match rollup.has_failed() {
@@ -306,7 +306,9 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             && let Some(EntryFence::Barrier { rollup, granted }) = &mut self.fence
         {
             *granted = true;
-            self.ready.extend(GrantResult::part_of(rollup).ready());
+            if let Some(ready) = GrantResult::part_of(rollup).ready() {
+                self.push_ready(ready);
+            }
         }
     }
 
