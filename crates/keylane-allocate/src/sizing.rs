@@ -86,6 +86,19 @@ impl Machine {
         if self.one_is_spared() { workers - 1 } else { workers.max(1) }
     }
 
+    /// Number of physical cores that can be busy all the time, within the quota, at least 1: a number
+    /// of parallel processes that leaves nothing for other work.
+    ///
+    /// ```
+    /// use keylane_allocate::Machine;
+    ///
+    /// let halved = Machine { logical: 16, physical: 8, quota_millis: Some(4_000) };
+    /// assert_eq!(halved.cores(), 4);
+    /// ```
+    pub fn cores(&self) -> usize {
+        self.physical.min(self.budget()).max(1)
+    }
+
     /// Number of CPUs that can be busy all the time, within the quota.
     fn budget(&self) -> usize {
         let quota = self.quota_millis.map_or(u64::MAX, |millis| millis / 1000);

@@ -1,14 +1,18 @@
 //! Placeholders `{...}` in the arguments of a command, replaced by parts of a record; an unknown
 //! name is an error before a command runs.
 //!
-//! `{}` is the whole record, `{key}` its key, `{#}` its number; any other name
-//! is a field. `{.}`, `{/}`, `{//}` and `{/.}` are parts of the record as a path; behind the name of a
+//! `{}` is the whole record, `{key}` its key, `{#}` its number; in a command, `{%}` is the number of
+//! its slot; any other name is a field. `{.}`, `{/}`, `{//}` and `{/.}` are parts of the record as a path; behind the name of a
 //! field they are parts of its value. `{{` and `}}` are literal braces.
 
 use anyhow::Context;
 
 use crate::input::{FieldLayout, FieldSelector, FieldValue, InputRecord};
 use crate::path_part::PathPart;
+
+/// Stands for the number of the slot, which is known only when the command starts. No argument of a
+/// command can contain this byte.
+pub(crate) const SLOT_MARK: u8 = 0;
 
 /// A text with placeholders.
 #[derive(Debug, Clone)]
@@ -22,6 +26,7 @@ enum TemplatePart {
     PathPart(PathPart),
     Key,
     Number,
+    Slot,
     Field {
         name: String,
         field: FieldSelector,
@@ -36,8 +41,19 @@ enum TemplatePart {
 pub(crate) struct NoField(pub(crate) String);
 
 impl Template {
-    /// Parses `text`, finding its fields in `layout`.
+    /// Parses `text`, finding its fields in `layout`. It cannot name the slot.
     pub(crate) fn parse(text: &[u8], layout: &FieldLayout) -> anyhow::Result<Self> {
+        let template = Self::parse_command(text, layout)?;
+        anyhow::ensure!(
+            template.slots() == 0,
+            "`{{%}}` is for the command of keylane run, and not for `{}`",
+            String::from_utf8_lossy(text)
+        );
+        Ok(template)
+    }
+
+    /// Parses a word of a command, which can name the slot.
+    pub(crate) fn parse_command(text: &[u8], layout: &FieldLayout) -> anyhow::Result<Self> {
         let mut parts = Vec::new();
         let mut literal = Vec::new();
         let mut rest = text;
@@ -64,9 +80,14 @@ impl Template {
         Self(vec![TemplatePart::Whole])
     }
 
-    /// True if some part depends on the record.
+    /// True if some part is not equal for all commands.
     pub(crate) fn has_placeholder(&self) -> bool {
         self.0.iter().any(|part| !matches!(part, TemplatePart::Literal(_)))
+    }
+
+    /// Number of places of the slot's number.
+    pub(crate) fn slots(&self) -> usize {
+        self.0.iter().filter(|part| **part == TemplatePart::Slot).count()
     }
 
     /// True if the value of a placeholder is the beginning of the text.
@@ -101,6 +122,7 @@ impl Template {
                 TemplatePart::Whole => into.extend_from_slice(&record.raw),
                 TemplatePart::PathPart(part) => into.extend_from_slice(part.of(&record.raw)),
                 TemplatePart::Key => into.extend_from_slice(key),
+                TemplatePart::Slot => into.push(SLOT_MARK),
                 TemplatePart::Number => {
                     into.extend_from_slice(record.number.to_string().as_bytes())
                 }
@@ -147,8 +169,8 @@ impl Template {
                         into.extend_from_slice(part_of(*part, &text));
                     }
                 }
-                TemplatePart::Key => {
-                    unreachable!("a key's template that names the key was refused")
+                TemplatePart::Key | TemplatePart::Slot => {
+                    unreachable!("a key's template that names the key or the slot was refused")
                 }
             }
         }
@@ -162,6 +184,7 @@ impl TemplatePart {
             b"" => Self::Whole,
             b"key" => Self::Key,
             b"#" => Self::Number,
+            b"%" => Self::Slot,
             _ => Self::field(name, layout)?,
         })
     }

@@ -167,11 +167,12 @@ latest = false           # a record replaces the one of its key that still waits
 payload = "arg"          # how a command gets it: "arg", "stdin", "json" (a line with the whole record)
 worker = false           # the command stays, gets each payload as a line, and answers it with a line
 # worker-timeout = "1m"              # for an answer; without end, if it is not set
+# worker-keys = "sticky"             # a key always has the same worker: "sticky", "any"
 # Variables of this environment that the command gets; "*" is all of them.
 env = ["PATH", "HOME", "LANG", "TZ"]
 # http = "http://127.0.0.1:8080/orders"
 http-timeout = "30s"
-# How many at a time: one per CPU, or 100 with http.
+# How many at a time: one per physical core, or 100 with http. Also "200%", "+2", "-2", and 0 for as many as possible.
 # jobs = 4
 
 # Up to so many records of a key at once, one after another of them: the command gets their payloads as lines on

@@ -155,19 +155,19 @@ impl HandlerParts {
                     None => start_commands(threads(builder), commands, results)?,
                 }
             }
-            HandlerPlan::Worker { words, timeout } => {
+            HandlerPlan::Worker { words, timeout, placement } => {
                 let start =
                     |(sink, outputs)| Ok::<_, std::io::Error>((Outbox::start(sink)?, outputs));
                 let records = ConsumerObserver::new(results.map(start).transpose()?, output);
                 let workers = WorkerProcesses::start(
                     words,
-                    plan.jobs,
+                    (plan.jobs, *placement),
                     *timeout,
                     &environment,
                     records,
                     processes(),
                 )?;
-                let handler = workers.handler(keys, plan.payload);
+                let handler = workers.handler(keys, plan.payload, plan.no_key);
                 let consumer = builder.threads(DISPATCHERS).start_with_acks(handler)?;
                 return Ok((consumer, Some(workers)));
             }

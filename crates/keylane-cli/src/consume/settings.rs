@@ -9,7 +9,9 @@ use serde::Deserialize;
 
 use super::one_or_several::one_or_several;
 use crate::duration_arg::DurationArg;
+use crate::parallelism_arg::ParallelismArg;
 use crate::rate_arg::RateArg;
+use crate::worker::WorkerKeys;
 
 /// The settings, as far as they were given.
 #[derive(Debug, Clone, Default, PartialEq, Args, Deserialize)]
@@ -139,9 +141,10 @@ pub(crate) struct ConsumeSettings {
     #[arg(long, value_enum, value_name = "HOW")]
     pub(crate) payload: Option<PayloadAs>,
 
-    /// Maximum number of records handled at the same time: one per CPU by default, 100 with --http.
-    #[arg(short, long, value_name = "N")]
-    pub(crate) jobs: Option<usize>,
+    /// Number of records handled at the same time, as in keylane run: one per physical core by
+    /// default, 100 with --http.
+    #[arg(short, long, value_name = "N", allow_negative_numbers = true)]
+    pub(crate) jobs: Option<ParallelismArg>,
 
     /// The command is started -j times, gets each payload as a line, and
     /// answers it with a line, which means done.
@@ -152,6 +155,11 @@ pub(crate) struct ConsumeSettings {
     /// timeout by default.
     #[arg(long, value_name = "TIME")]
     pub(crate) worker_timeout: Option<DurationArg>,
+
+    /// Workers that the records of a key go to: always the same one (sticky, the default), which can
+    /// keep state of the key, or the least busy one (any).
+    #[arg(long, value_enum, value_name = "WHERE")]
+    pub(crate) worker_keys: Option<WorkerKeys>,
 
     /// Variable of this environment that the command gets; repeatable; * is all of them. PATH,
     /// HOME, LANG and TZ by default.
@@ -402,6 +410,7 @@ impl ConsumeSettings {
             jobs,
             worker,
             worker_timeout,
+            worker_keys,
             env,
             http,
             http_timeout,
@@ -434,8 +443,9 @@ mod tests {
 
     #[test]
     fn the_command_line_takes_precedence() {
-        let of = |jobs, attempts| ConsumeSettings { jobs, attempts, ..ConsumeSettings::default() };
+        let of =
+            |batch, attempts| ConsumeSettings { batch, attempts, ..ConsumeSettings::default() };
         let merged = of(Some(1), None).or(of(Some(2), Some(3)));
-        assert_eq!((merged.jobs, merged.attempts), (Some(1), Some(3)));
+        assert_eq!((merged.batch, merged.attempts), (Some(1), Some(3)));
     }
 }

@@ -3,7 +3,6 @@
 use std::fs;
 use std::net::ToSocketAddrs;
 use std::path::PathBuf;
-use std::thread;
 use std::time::Duration;
 
 use keylane_stream::retry::{Backoff, OnExhausted, RetryLimit, RetryPolicy, RetryRule};
@@ -19,6 +18,8 @@ use super::settings::{
 };
 use super::topics;
 use crate::duration_arg::DurationArg;
+use crate::parallelism_arg::ParallelismArg;
+use crate::worker::WorkerKeys;
 
 /// Validated settings of a consumer.
 #[derive(Debug)]
@@ -120,7 +121,7 @@ fn seconds(time: Duration) -> String {
 #[derive(Debug)]
 pub(super) enum HandlerPlan {
     Command(Vec<String>),
-    Worker { words: Vec<String>, timeout: Option<Duration> },
+    Worker { words: Vec<String>, timeout: Option<Duration>, placement: WorkerKeys },
     Http { url: String, timeout: Duration },
 }
 
@@ -216,7 +217,7 @@ impl ConsumePlan {
             format,
             pace,
             payload,
-            jobs: settings.jobs.unwrap_or(jobs),
+            jobs: settings.jobs.map_or(jobs, ParallelismArg::count),
             handler,
             environment: HandlerEnvironment::new(settings.env),
             batch,
@@ -279,7 +280,6 @@ fn format(
 
 fn refuse_zeros(settings: &ConsumeSettings) -> Result<(), InvalidSettings> {
     for (name, zero) in [
-        ("jobs", settings.jobs == Some(0)),
         ("batch", settings.batch == Some(0)),
         ("commit-batch-size", settings.commit_batch_size == Some(0)),
         ("max-in-flight", settings.max_in_flight == Some(0)),
@@ -299,9 +299,7 @@ fn span(span: Option<DurationArg>, default_seconds: u64) -> Duration {
 fn default_jobs(handler: &HandlerPlan) -> usize {
     match handler {
         HandlerPlan::Http { .. } => 100,
-        HandlerPlan::Command(_) | HandlerPlan::Worker { .. } => {
-            thread::available_parallelism().map_or(1, usize::from)
-        }
+        HandlerPlan::Command(_) | HandlerPlan::Worker { .. } => ParallelismArg::default().count(),
     }
 }
 
@@ -385,7 +383,11 @@ fn handler(settings: &ConsumeSettings) -> Result<HandlerPlan, InvalidSettings> {
         (Some([]), None) => wrong("command", "the command is empty; name a program"),
         (Some(words), None) if worker => {
             let timeout = settings.worker_timeout.map(|span| span.0);
-            Ok(HandlerPlan::Worker { words: words.to_vec(), timeout })
+            let placement = settings.worker_keys.unwrap_or_default();
+            Ok(HandlerPlan::Worker { words: words.to_vec(), timeout, placement })
+        }
+        _ if settings.worker_keys.is_some() => {
+            wrong("worker-keys", "only workers have keys of their own; add worker")
         }
         _ if settings.worker_timeout.is_some() => {
             wrong("worker-timeout", "only a worker has answers to be late with; add worker")

@@ -15,11 +15,11 @@ use super::environment::HandlerEnvironment;
 use super::handlers::{NotHandled, line_of};
 use super::keys::KeyExtractor;
 use super::output_records::OutputRecordBuilder;
-use super::settings::PayloadAs;
+use super::settings::{NoKey, PayloadAs};
 use crate::key::RecordKey;
 use crate::output::{NotWritten, StandardOutput};
 use crate::process::ChildProcesses;
-use crate::worker::{self, PendingRecord, RecordObserver, WorkerPool};
+use crate::worker::{self, NewRecord, PendingRecord, RecordObserver, WorkerKeys, WorkerPool};
 
 /// The children, and the threads that look after them.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ impl WorkerProcesses {
     /// Starts the workers. A worker that does not answer a record within `timeout` is ended.
     pub(super) fn start(
         words: &[String],
-        jobs: usize,
+        (jobs, placement): (usize, WorkerKeys),
         timeout: Option<Duration>,
         environment: &HandlerEnvironment,
         records: ConsumerObserver,
@@ -43,25 +43,30 @@ impl WorkerProcesses {
         environment.give(&mut command);
         // A dead letter has what the worker wrote there.
         command.stderr(Stdio::piped());
-        let pool = WorkerPool::new(jobs, command, children, records);
+        let pool = WorkerPool::new(jobs, placement, command, children, records);
         let pool = Arc::new(pool.answer_within(timeout));
         let slot_threads = pool.spawn(jobs)?;
         Ok(WorkerProcesses { pool, slot_threads })
     }
 
-    /// Handler that gives a record to a worker. It waits until a worker has capacity.
+    /// Handler that gives a record to a worker. Where the record can go to any worker, it waits until
+    /// one has capacity.
     pub(super) fn handler(
         &self,
         keys: Arc<KeyExtractor>,
         payload: PayloadAs,
+        no_key: NoKey,
     ) -> impl Fn(Attempt, Ack) + Send + Sync + 'static {
         let pool = Arc::clone(&self.pool);
         move |attempt, ack| match line_of(&attempt, &keys, payload) {
             // The answer that is owed holds the key's turn.
             Ok(line) => {
                 let hook = end_when_cancelled(&attempt, &pool);
+                let key = key_of(&attempt, &keys, no_key);
+                let (place, is_alone) = (attempt.position().get(), attempt.number() > 1);
                 let ticket = RecordTicket { attempt, ack, _hook: hook };
-                pool.dispatch(ticket, &RecordKey::Serial, &line, None);
+                let (key, line) = (&key, &*line);
+                pool.dispatch(NewRecord { ticket, key, place, line, turn: None, is_alone });
             }
             Err(error) => ack.failed(error),
         }
@@ -79,12 +84,22 @@ impl WorkerProcesses {
         for slot_thread in self.slot_threads {
             slot_thread.join().expect("a slot thread does not panic");
         }
+        self.pool.report_lost_states();
     }
 
     /// Abandons the records of the workers; their results no longer count.
     pub(super) fn abandon(&self) {
         self.pool.observer.stopping.store(true, Relaxed);
         self.pool.stop();
+    }
+}
+
+/// Key that selects the worker of a record.
+fn key_of(attempt: &Attempt, keys: &KeyExtractor, no_key: NoKey) -> RecordKey {
+    match keys.key_of(attempt.record()) {
+        Some(key) => RecordKey::Named(key.into()),
+        None if no_key == NoKey::Serial => RecordKey::Serial,
+        None => RecordKey::Unkeyed(attempt.position().get()),
     }
 }
 

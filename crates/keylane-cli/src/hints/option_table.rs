@@ -130,10 +130,10 @@ const COMMAND: &[ForeignOption] = &[
         Write("{.}, {/}, {//} or {/.}", "parts of a path; the signs cannot be changed"),
     ),
     (&["--seqreplace"], Write("{#}", "it is the number of the record; the sign cannot be changed")),
-    (&["--slotreplace"], Missing("the sign for the slot cannot be changed")),
+    (&["--slotreplace"], Write("{%}", "it is the number of the slot; the sign cannot be changed")),
     (
         &["--process-slot-var", "--processslotvar"],
-        Missing("KEYLANE_SEQ has the number of the record, KEYLANE_KEY its key"),
+        Write("KEYLANE_SLOT", "the environment of each command has it"),
     ),
     (
         &["-n", "--max-args", "--maxargs", "-N", "--max-replace-args", "--maxreplaceargs"],
@@ -258,7 +258,6 @@ const OUTPUT: &[ForeignOption] = &[
 
 const JOBS: &[ForeignOption] = &[
     (&["-P", "--max-procs", "--maxprocs"], Write("-j N", "")),
-    (&["--delay"], Write("--rate 1/TIME", "as in --rate 1/2s for a start every two seconds")),
     (
         &["--load", "--memfree", "--memsuspend", "--noswap", "--limit"],
         Missing(
@@ -274,7 +273,10 @@ const JOBS: &[ForeignOption] = &[
             "--use-sockets-instead-of-threads",
             "--usesocketsinsteadofthreads",
         ],
-        Write("-j N", "`keylane calibrate` measures which number is best"),
+        Write(
+            "-j N",
+            "the default is one per physical core; `keylane calibrate` measures which number is best",
+        ),
     ),
     (
         &[
@@ -333,7 +335,7 @@ const PIPES: &[ForeignOption] = &[
     ),
     (
         &["--shard", "--bin", "--group-by", "--groupby"],
-        Write("--worker --key KEY", "the records of a key are handled in order"),
+        Write("--worker --key KEY", "a key always has the same worker"),
     ),
     (
         &["--block", "--block-size", "--blocksize"],

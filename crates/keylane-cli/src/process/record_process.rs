@@ -65,10 +65,12 @@ impl RecordProcessRunner {
         keys: &RecordKeys,
         argv: &[Vec<u8>],
         attempt: u32,
+        slot: usize,
         sink: &RecordSink,
     ) -> Result<(), AttemptFailure> {
         let start_us = sink.now_us();
-        let mut command = self.command(place, &keys.first, argv, attempt);
+        let mut command = self.command(place, &keys.first, argv);
+        command.env("KEYLANE_ATTEMPT", attempt.to_string()).env("KEYLANE_SLOT", slot.to_string());
         let mut receiver = sink.receiver();
         let (end, result) = match self.children.spawn(&mut command) {
             Ok(child) => self.finish(child, &mut receiver),
@@ -131,13 +133,7 @@ impl RecordProcessRunner {
         AttemptFailure { why, is_final: status.code() == Some(REFUSED) }
     }
 
-    fn command(
-        &self,
-        place: &RecordLocation,
-        key: &RecordKey,
-        argv: &[Vec<u8>],
-        attempt: u32,
-    ) -> Command {
+    fn command(&self, place: &RecordLocation, key: &RecordKey, argv: &[Vec<u8>]) -> Command {
         let mut words = argv.iter().map(|word| OsStr::from_bytes(word));
         let name = words.next().expect("a command has at least one word");
         let mut command =
@@ -147,7 +143,6 @@ impl RecordProcessRunner {
             .args(words)
             .env("KEYLANE_KEY", OsStr::from_bytes(key.bytes()))
             .env("KEYLANE_SEQ", place.number.to_string())
-            .env("KEYLANE_ATTEMPT", attempt.to_string())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

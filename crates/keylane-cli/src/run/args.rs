@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use anyhow::ensure;
 use clap::{Args, ValueEnum};
+use keylane::Rate;
 
 use crate::duration_arg::DurationArg;
 use crate::key::NoKey;
@@ -14,6 +15,7 @@ use crate::parallelism_arg::ParallelismArg;
 use crate::progress::ProgressMode;
 use crate::rate_arg::RateArg;
 use crate::record_keys::KeySelection;
+use crate::worker::{WorkerKeys, WorkerKeysArg};
 
 use super::input_args::InputArgs;
 use super::output_args::OutputArgs;
@@ -23,8 +25,9 @@ use super::preview_args::PreviewArgs;
 #[derive(Debug, Args)]
 #[command(after_long_help = AFTER_HELP)]
 pub(crate) struct RunArgs {
-    /// Number of commands that run at the same time: a number, or a percentage of the CPUs.
-    #[arg(short, long, value_name = "N|N%", default_value = "100%")]
+    /// Number of commands that run at the same time: a number, a percentage of the CPUs, +N or -N for
+    /// more or fewer than the CPUs, 0 for as many as possible, or cores: one per physical core.
+    #[arg(short, long, value_name = "N", default_value = "cores", allow_negative_numbers = true)]
     pub(crate) jobs: ParallelismArg,
 
     #[command(flatten)]
@@ -67,8 +70,8 @@ pub(crate) struct RunArgs {
     pub(super) files: Vec<PathBuf>,
 
     /// The command and its arguments; {} is the record, {name} a field, {key}
-    /// the key, {#} the record's number. Without any of them, the record is
-    /// the last argument. No shell is involved.
+    /// the key, {#} the record's number, {%} the slot's. Without any of them, the
+    /// record is the last argument. No shell is involved.
     #[arg(last = true, required_unless_present = "plan", value_name = "COMMAND")]
     pub(super) command: Vec<OsString>,
 }
@@ -109,6 +112,19 @@ pub(super) struct KeyArgs {
     pub(super) null_value: Vec<OsString>,
 }
 
+impl KeyArgs {
+    /// Whether a record can have other claims than one key.
+    pub(super) fn has_claims(&self) -> bool {
+        let KeyArgs { key, shared_key, barrier, limit_per_key, .. } = self;
+        let is_list = key.iter().any(|key| key.ends_with("[]"));
+        key.len() > 1
+            || is_list
+            || !shared_key.is_empty()
+            || barrier.is_some()
+            || limit_per_key.is_some()
+    }
+}
+
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Pace")]
 pub(super) struct PaceArgs {
@@ -119,6 +135,10 @@ pub(super) struct PaceArgs {
     /// Maximum number of records of a key that start in a time.
     #[arg(long, value_name = "N/TIME")]
     pub(super) rate_per_key: Option<RateArg>,
+
+    /// Least time between the starts of two records.
+    #[arg(long, value_name = "TIME")]
+    pub(super) delay: Option<DurationArg>,
 }
 
 #[derive(Debug, Args)]
@@ -152,6 +172,16 @@ pub(super) struct FailureArgs {
     pub(super) dead_letters: Option<String>,
 }
 
+impl PaceArgs {
+    /// Rate of the starts of all records: the slower one of `--rate` and `--delay`, both of which
+    /// space starts evenly.
+    pub(super) fn rate_of_all(&self) -> Option<Rate> {
+        let delay = self.delay.map(|delay| delay.0).filter(|delay| !delay.is_zero());
+        let rates = [self.rate.map(|rate| rate.0), delay.map(Rate::every)];
+        rates.into_iter().flatten().max_by_key(|rate| rate.interval())
+    }
+}
+
 /// Action after the last attempt of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OnFail {
@@ -183,13 +213,17 @@ pub(super) struct WorkerArgs {
     /// failed.
     #[arg(long, value_name = "TIME", requires = "worker")]
     pub(super) worker_timeout: Option<DurationArg>,
+
+    #[command(flatten)]
+    pub(super) placement: WorkerKeysArg,
 }
 
 const AFTER_HELP: &str = "\
 Exit code: 0; 1 to 100 for that many failed records; 101 for more; 255 for wrong \
 usage or input; 128 and the signal's number if a signal ended the run.
 
-Commands see the key in KEYLANE_KEY, the record's number in KEYLANE_SEQ and the attempt's in KEYLANE_ATTEMPT. \
+Commands see the key in KEYLANE_KEY, the record's number in KEYLANE_SEQ, the attempt's in KEYLANE_ATTEMPT and the \
+slot's in KEYLANE_SLOT. \
 Exit status 65 means that a further attempt is useless. \
 Interrupt once to let the running commands finish, twice to end them.";
 
@@ -228,23 +262,16 @@ impl RunArgs {
         if !self.worker.worker {
             return Ok(());
         }
-        let KeyArgs { key, shared_key, barrier, limit_per_key, latest, .. } = &self.keys;
-        let FailureArgs { attempts, timeout, on_fail, .. } = &self.failures;
-        let given = [
-            ("several --key", key.len() > 1 || key.iter().any(|key| key.ends_with("[]"))),
-            ("--shared-key", !shared_key.is_empty()),
-            ("--barrier", barrier.is_some()),
-            ("--limit-per-key", limit_per_key.is_some()),
-            ("--latest", *latest),
-            ("--attempts", *attempts != 1),
-            ("--timeout", timeout.is_some()),
-            ("--on-fail", *on_fail != OnFail::Continue),
-        ];
-        let refused = given.into_iter().find(|(_, is_given)| *is_given);
-        if let Some((option, _)) = refused {
-            let instead = if option == "--timeout" { "; use --worker-timeout" } else { "" };
-            anyhow::bail!("{option} cannot be used with --worker{instead}");
-        }
+        ensure!(
+            self.failures.timeout.is_none(),
+            "--timeout is for commands, and a worker runs on; give --worker-timeout"
+        );
+        ensure!(
+            self.keys.limit_per_key.is_none()
+                || self.worker.placement.worker_keys == WorkerKeys::Any,
+            "with --limit-per-key the records of a key run together, but a worker has one record at a \
+             time and a key always has the same worker; add --worker-keys any"
+        );
         Ok(())
     }
 }

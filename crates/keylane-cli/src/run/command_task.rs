@@ -1,5 +1,6 @@
 //! Task of the pool for a record that is run by a command: its attempts, and its end in the counts.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::key::RecordKey;
@@ -8,6 +9,8 @@ use crate::record_output::{RecordSink, RunOutput};
 use crate::run_stats::RecordLocation;
 
 use super::failures::{FailedRecord, FailureRules};
+use super::record_template::with_slot;
+use super::slot_numbers::SlotNumbers;
 use crate::record_keys::RecordKeys;
 
 /// Runner of commands, with the rules for those that fail.
@@ -16,6 +19,9 @@ pub(super) struct CommandRunner {
     pub(super) processes: RecordProcessRunner,
     pub(super) failures: FailureRules,
     pub(super) output: Arc<RunOutput>,
+    pub(super) slots: SlotNumbers,
+    /// Whether the command has the number of its slot as an argument.
+    pub(super) names_slot: bool,
 }
 
 /// One record, ready to run. Dropped before its end, it counts as replaced, or as not run if the run
@@ -61,7 +67,7 @@ impl CommandTask {
     /// # Errors
     /// If it has failed and another one follows.
     pub(super) fn attempt(&mut self) -> Result<(), FollowedByAttempt> {
-        let CommandRunner { processes, failures, .. } = &*self.runner;
+        let CommandRunner { processes, failures, slots, names_slot, .. } = &*self.runner;
         let stats = &processes.stats;
         if stats.is_stopping() {
             self.has_ended = true;
@@ -75,8 +81,15 @@ impl CommandTask {
         }
         self.attempts += 1;
         stats.started();
+        let slot = slots.take();
         let CommandTask { place, keys, argv, sink, attempts, .. } = &*self;
-        let Err(failure) = processes.run(place, keys, argv, *attempts, sink) else {
+        let argv = match names_slot {
+            true => Cow::Owned(with_slot(argv, slot.number)),
+            false => Cow::Borrowed(argv),
+        };
+        let ended = processes.run(place, keys, &argv, *attempts, slot.number, sink);
+        drop(slot);
+        let Err(failure) = ended else {
             self.has_ended = true;
             stats.succeeded(1);
             return Ok(());

@@ -30,8 +30,11 @@ use super::plan;
 use super::reader::{InputReader, RunOrder};
 use super::record_sinks::RecordSinks;
 use super::record_template::RecordTemplate;
+use super::slot_numbers::SlotNumbers;
 use super::trace::TraceFile;
 use super::worker_events::RunObserver;
+use super::worker_retries::WorkerRetries;
+use super::worker_retry_thread;
 
 /// Runs the command for every record.
 pub(crate) fn run(args: RunArgs) -> anyhow::Result<ExitOutcome> {
@@ -69,16 +72,18 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<ExitOutcome> {
     let output = StandardOutput::new(progress.bar(), sender.clone())?;
     let stats = Arc::new(RunStats::new(output));
     let output = args.output.start(&stats, results, args.input.buffer.get())?;
+    let failures = FailureRules::new(&args.failures, letters, sender.clone());
+    let has_details = args.keys.has_claims() || !failures.is_simple();
     let engine = if args.worker.worker {
-        workers(&args, jobs, &output, &stats, &sender, log)?
+        workers(&args, jobs, &output, &stats, &sender, log, failures)?
     } else {
-        let failures = FailureRules::new(&args.failures, letters, sender.clone());
         commands(&args, &plan, &output, &stats, &sender, log, failures)?
     };
     let pool = Arc::new(engine.pool(PoolSettings {
         jobs,
+        has_claims: args.keys.has_claims() && jobs > 1,
         buffer: args.input.buffer.get(),
-        rate: args.pace.rate.map(|rate| rate.0),
+        rate: args.pace.rate_of_all(),
         rate_per_key: args.pace.rate_per_key.map(|rate| rate.0),
     })?);
     if let Some(trace) = &trace {
@@ -94,15 +99,26 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<ExitOutcome> {
         is_latest: args.keys.latest,
         limit_per_key: args.keys.limit_per_key,
     };
-    let commands = engine.commands();
+    let (commands, workers) = (engine.commands(), engine.workers());
     let sinks = RecordSinks { output, tag, has_limit };
     let stats_of_reader = Arc::clone(&stats);
-    let reader = InputReader { source, keys, plan, stats: stats_of_reader, order, sinks, commands };
+    let reader = InputReader {
+        source,
+        keys,
+        plan,
+        stats: stats_of_reader,
+        order,
+        sinks,
+        commands,
+        workers,
+        has_details,
+    };
     start_reading(reader, &pool, &sender)?;
     let engine = Arc::new(engine);
     let ending = RunCoordinator::new(pool.clone(), Arc::clone(&engine), sender).follow(&events);
     engine.children().dismiss();
     shown.finish(&stats, ending);
+    engine.report();
     if let Some(trace) = trace {
         trace.write(&pool)?;
     }
@@ -128,8 +144,10 @@ fn commands(
         timeout: args.failures.timeout.map(|time| time.0),
         log,
     };
+    let (slots, names_slot) = (SlotNumbers::default(), plan.names_slot());
     let output = Arc::clone(output);
-    Ok(RecordExecutor::Processes(Arc::new(CommandRunner { processes, failures, output })))
+    let runner = CommandRunner { processes, failures, output, slots, names_slot };
+    Ok(RecordExecutor::Processes(Arc::new(runner)))
 }
 
 fn workers(
@@ -139,23 +157,35 @@ fn workers(
     stats: &Arc<RunStats>,
     events: &Sender<CoordinatorEvent>,
     log: Option<Arc<RecordLog>>,
+    failures: FailureRules,
 ) -> anyhow::Result<RecordExecutor> {
     // Trace and log show one record of a key after the other.
-    let keeps_turns = args.trace.is_some() || log.is_some();
+    let is_shown = args.trace.is_some() || log.is_some();
+    let waits = args.keys.has_claims() || args.keys.latest || failures.hold_keys();
+    let keeps_turns = is_shown || waits;
+    let has_attempts = failures.retry().is_some();
+    let (retries, retried) = WorkerRetries::new();
     let observer = RunObserver {
         stats: Arc::clone(stats),
         events: events.clone(),
         log,
         output: Arc::clone(output),
         is_plain: output.is_plain(args.output.has_tag()),
+        failures,
+        retries,
     };
     let children = Arc::new(ChildProcesses::new(process::guarded()?)?);
-    let workers = WorkerPool::new(jobs, worker::command(&args.command)?, children, observer);
+    let (placement, command) = (args.worker.placement.worker_keys, worker::command(&args.command)?);
+    let workers = WorkerPool::new(jobs, placement, command, children, observer);
     let workers = workers.answer_within(args.worker.worker_timeout.map(|span| span.0));
+    let workers = workers.attempts(args.failures.attempts);
     let workers = if keeps_turns { workers.keep_turns() } else { workers };
     let workers = Arc::new(workers);
-    let slot_threads = workers.spawn(jobs)?;
-    Ok(RecordExecutor::Workers(workers, Mutex::new(slot_threads)))
+    let mut threads = workers.spawn(jobs)?;
+    if has_attempts {
+        threads.push(worker_retry_thread::start(retried, &workers)?);
+    }
+    Ok(RecordExecutor::Workers(workers, Mutex::new(threads)))
 }
 
 /// The thread is never joined: it may be waiting for a record that comes only

@@ -16,7 +16,7 @@ use crate::worker;
 
 use super::args::RunArgs;
 use super::record_task::RecordBody;
-use super::record_template::RecordTemplate;
+use super::record_template::{RecordTemplate, with_slot};
 use crate::record_keys::KeyRules;
 
 /// Prints the command of each record, or its line for a worker. Records that could not run are named and counted.
@@ -68,6 +68,8 @@ fn print_all(
         line.clear();
         let unfit = match plan.body(&record, keys.first.bytes()) {
             Ok(RecordBody::Argv(words)) => {
+                // The slot of a command is known only when it starts.
+                let words = if plan.names_slot() { with_slot(&words, 1) } else { words };
                 shell_words::append(&words, &mut line);
                 line.push(b'\n');
                 let has_nul = words.iter().any(|word| word.contains(&0));

@@ -15,6 +15,7 @@ use super::command_task::CommandRunner;
 use super::record_pool::RecordPool;
 use super::record_task::LineTask;
 use super::worker_events::RunObserver;
+use super::worker_task;
 
 /// Executor of the records.
 #[derive(Debug)]
@@ -29,6 +30,8 @@ pub(super) enum RecordExecutor {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PoolSettings {
     pub(super) jobs: usize,
+    /// Whether a record can have other claims than one key.
+    pub(super) has_claims: bool,
     pub(super) buffer: usize,
     pub(super) rate: Option<Rate>,
     pub(super) rate_per_key: Option<Rate>,
@@ -37,21 +40,21 @@ pub(super) struct PoolSettings {
 impl RecordExecutor {
     /// Builds the pool in front of it.
     pub(super) fn pool(&self, settings: PoolSettings) -> anyhow::Result<RecordPool> {
-        let PoolSettings { jobs, buffer, rate, rate_per_key } = settings;
+        let PoolSettings { jobs, has_claims, buffer, rate, rate_per_key } = settings;
         let builder = keylane::Pool::builder()
             .workers(self.threads(jobs))
             .capacity(buffer)
+            .start_in_order()
             .thread_name("keylane-run");
         let builder = rate.into_iter().fold(builder, Builder::rate);
         let builder = rate_per_key.into_iter().fold(builder, Builder::rate_per_key);
         Ok(match self {
-            Self::Processes(_) => RecordPool::Commands(builder.build()?),
+            Self::Processes(_) => RecordPool::Tasks(builder.build()?),
+            Self::Workers(..) if has_claims => RecordPool::Tasks(builder.build()?),
             Self::Workers(workers, _) => {
                 let workers = Arc::clone(workers);
                 let dispatch = move |key: &RecordKey, work: LineTask, task: TaskContext<'_>| {
-                    let key = work.own_key.as_ref().unwrap_or(key);
-                    let ticket = workers.observer.ticket(work.place, work.sink);
-                    workers.dispatch(ticket, key, &work.line, Some(task.keep()));
+                    worker_task::give(work, key, &workers, task.keep());
                 };
                 RecordPool::Lines(builder.build_handler(handler::with_context(dispatch))?)
             }
@@ -70,22 +73,31 @@ impl RecordExecutor {
     pub(super) fn stop(&self) {
         if let Self::Workers(workers, _) = self {
             workers.stop();
+            workers.observer.retries.stopped();
         }
     }
 
     /// Releases workers that outlive the records, waits for their end, and writes output that waits.
     pub(super) fn finish(&self) {
         if let Self::Workers(workers, slot_threads) = self {
+            workers.observer.retries.end();
             workers.close();
             let slot_threads =
                 std::mem::take(&mut *slot_threads.lock().expect("no holder of the lock panics"));
             for slot_thread in slot_threads {
-                slot_thread.join().expect("a slot thread does not panic");
+                slot_thread.join().expect("a thread of the workers does not panic");
             }
         }
         match self {
             Self::Processes(runner) => runner.output.finish(),
             Self::Workers(workers, _) => workers.observer.output.finish(),
+        }
+    }
+
+    /// Reports what the counts of records do not say, at the end of the run.
+    pub(super) fn report(&self) {
+        if let Self::Workers(workers, _) = self {
+            workers.report_lost_states();
         }
     }
 
@@ -105,6 +117,14 @@ impl RecordExecutor {
         match self {
             Self::Processes(runner) => Some(Arc::clone(runner)),
             Self::Workers(..) => None,
+        }
+    }
+
+    /// Returns the workers, if there are any.
+    pub(super) fn workers(&self) -> Option<Arc<WorkerPool<RunObserver>>> {
+        match self {
+            Self::Processes(_) => None,
+            Self::Workers(workers, _) => Some(Arc::clone(workers)),
         }
     }
 

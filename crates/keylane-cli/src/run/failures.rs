@@ -1,8 +1,10 @@
 //! Failures of records: attempts, and the action after the last one.
 
 use std::collections::HashSet;
+use std::hash::BuildHasher;
 use std::sync::mpsc::Sender;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use foldhash::fast::RandomState;
 use keylane::{Backoff, Retry};
@@ -78,6 +80,21 @@ impl FailureRules {
     /// Whether another attempt follows the one with this number.
     pub(super) fn goes_on(&self, attempt: u32, failure: &AttemptFailure) -> bool {
         !failure.is_final && (self.attempts == 0 || attempt < self.attempts)
+    }
+
+    /// Wait between the attempt with this number and the next one, for a pool without attempts.
+    pub(super) fn wait_after(&self, attempt: u32) -> Duration {
+        self.backoff.wait(attempt, RandomState::default().hash_one(attempt))
+    }
+
+    /// Whether failed records need more than to be counted.
+    pub(super) fn is_simple(&self) -> bool {
+        self.attempts == 1 && self.on_fail == OnFail::Continue
+    }
+
+    /// Whether later records of a key must not be on their way before a record has succeeded.
+    pub(super) fn hold_keys(&self) -> bool {
+        self.attempts != 1 || self.on_fail == OnFail::StopKey
     }
 
     /// "attempt 2 of 5".

@@ -5,18 +5,22 @@ use std::num::NonZeroU16;
 use std::sync::Arc;
 
 use anyhow::Context;
-use keylane::{Claims, Pool, Retry};
+use keylane::{Claims, HandlerPool, Pool, Retry, TaskContext};
 
 use crate::input::{InputFiles, InputRecord};
 use crate::key::RecordKey;
 use crate::record_keys::{KeyRules, RecordKeys};
 use crate::run_stats::{RecordLocation, RunStats};
+use crate::worker::WorkerPool;
 
 use super::command_task::{CommandRunner, CommandTask};
+use super::dispatched_record::RecordDetails;
 use super::record_pool::RecordPool;
 use super::record_sinks::RecordSinks;
 use super::record_task::{LineTask, RecordBody};
 use super::record_template::{RecordError, RecordTemplate};
+use super::worker_events::RunObserver;
+use super::worker_task::WaitingRecord;
 
 /// Reads all of an input.
 #[derive(Debug)]
@@ -29,6 +33,9 @@ pub(super) struct InputReader {
     pub(super) sinks: RecordSinks,
     /// Runner of commands, unless there are workers.
     pub(super) commands: Option<Arc<CommandRunner>>,
+    pub(super) workers: Option<Arc<WorkerPool<RunObserver>>>,
+    /// Whether workers need the details of a record.
+    pub(super) has_details: bool,
 }
 
 /// Order among the records of a run, beyond their keys.
@@ -81,24 +88,69 @@ impl InputReader {
                 self.stats.refused(&place, &keys.first, unfit);
                 true
             }
-            (Ok(RecordBody::Argv(argv)), RecordPool::Commands(pool)) => {
+            (Ok(RecordBody::Argv(argv)), RecordPool::Tasks(pool)) => {
                 let runner = self.commands.as_ref().expect("commands have a runner");
                 let claims = self.claims(&keys);
                 let task = CommandTask::new(runner, place, keys, argv, sink, &record.raw);
                 self.submit(pool, claims, task, runner.failures.retry())
             }
             (Ok(RecordBody::Line(line)), RecordPool::Lines(pool)) => {
+                let details = self.details(record, &keys, &line);
                 let (key, own_key) = match self.order.is_sequential {
                     true => (RecordKey::Serial, Some(keys.first)),
                     false => (keys.first, None),
                 };
-                let is_accepted = pool.send(key, LineTask { place, own_key, line, sink }).is_ok();
-                self.stats.not_run(u64::from(!is_accepted));
-                is_accepted
+                self.send(pool, key, LineTask { place, own_key, line, sink, details })
             }
-            _ => unreachable!("commands and lines have pools of their own"),
+            (Ok(RecordBody::Line(line)), RecordPool::Tasks(pool)) => {
+                let workers = self.workers.as_ref().expect("lines have workers");
+                let workers = Arc::clone(workers);
+                let details = self.details(record, &keys, &line);
+                let claims = self.claims(&keys);
+                let task = LineTask { place, own_key: Some(keys.first), line, sink, details };
+                let waiting = WaitingRecord::new(&self.stats, task);
+                let give = move |task: TaskContext<'_>| waiting.give(&workers, task.keep());
+                pool.execute_with_context(claims, give).is_ok()
+            }
+            (Ok(RecordBody::Argv(_)), RecordPool::Lines(_)) => {
+                unreachable!("a pool of lines has workers")
+            }
         };
         is_accepted && !self.stats.is_stopping()
+    }
+
+    /// Details of a record for workers, if they are needed.
+    fn details(
+        &self,
+        record: &InputRecord,
+        keys: &RecordKeys,
+        line: &[u8],
+    ) -> Option<Box<RecordDetails>> {
+        let workers = self.workers.as_ref().filter(|_| self.has_details)?;
+        let failures = &workers.observer.failures;
+        let raw = if failures.needs_record() { record.raw.clone() } else { Vec::new() };
+        let line = if failures.retry().is_some() { line.to_vec() } else { Vec::new() };
+        Some(Box::new(RecordDetails { keys: keys.clone(), raw, line, attempts: 0 }))
+    }
+
+    /// Sends a record with one key; false if the pool takes no more.
+    fn send(
+        &self,
+        pool: &HandlerPool<RecordKey, LineTask>,
+        key: RecordKey,
+        task: LineTask,
+    ) -> bool {
+        let is_latest = self.order.is_latest && matches!(key, RecordKey::Named(_));
+        let replaced = match is_latest {
+            true => pool.send_latest(key, task).map(|replaced| replaced.is_some()),
+            false => pool.send(key, task).map(|()| false),
+        };
+        match replaced {
+            Ok(true) => self.stats.replaced(),
+            Ok(false) => {}
+            Err(_) => self.stats.not_run(1),
+        }
+        replaced.is_ok()
     }
 
     fn claims(&self, keys: &RecordKeys) -> Claims<RecordKey> {

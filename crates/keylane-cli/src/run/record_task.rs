@@ -4,15 +4,19 @@ use crate::key::RecordKey;
 use crate::record_output::RecordSink;
 use crate::run_stats::RecordLocation;
 
+use super::dispatched_record::RecordDetails;
+
 /// A record for a worker.
 #[derive(Debug)]
 pub(crate) struct LineTask {
-    pub(crate) place: RecordLocation,
-    /// The record's key, if the pool has all records under one key.
-    pub(crate) own_key: Option<RecordKey>,
+    pub(super) place: RecordLocation,
+    /// The record's first key, if the pool has it under others.
+    pub(super) own_key: Option<RecordKey>,
     /// The line, with its line end.
-    pub(crate) line: Vec<u8>,
-    pub(crate) sink: RecordSink,
+    pub(super) line: Vec<u8>,
+    pub(super) sink: RecordSink,
+    /// Present if the run has rules beyond those for one key and one attempt.
+    pub(super) details: Option<Box<RecordDetails>>,
 }
 
 /// Content of the task.

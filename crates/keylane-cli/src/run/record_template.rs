@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
 use crate::input::{FieldLayout, InputRecord};
-use crate::template::{NoField, Template};
+use crate::template::{NoField, SLOT_MARK, Template};
 
 use super::record_task::RecordBody;
 
@@ -27,12 +27,14 @@ pub(super) enum RecordError {
          --worker-line, or run it without --worker"
     )]
     LineEnd,
+    #[error("it has a NUL byte, which no argument can contain; use --worker")]
+    Nul,
 }
 
 impl RecordTemplate {
     /// Templates of the arguments; the record is appended if none of them uses a part of it.
     pub(super) fn command(words: &[OsString], layout: &FieldLayout) -> anyhow::Result<Self> {
-        let parse = |word: &OsString| Template::parse(word.as_bytes(), layout);
+        let parse = |word: &OsString| Template::parse_command(word.as_bytes(), layout);
         let mut words: Vec<_> = words.iter().map(parse).collect::<Result<_, _>>()?;
         if !words.iter().any(Template::has_placeholder) {
             words.push(Template::whole());
@@ -49,6 +51,14 @@ impl RecordTemplate {
         Ok(Self::Line(template))
     }
 
+    /// Whether an argument has the number of the slot.
+    pub(super) fn names_slot(&self) -> bool {
+        match self {
+            Self::Command(words) => words.iter().any(|word| word.slots() > 0),
+            Self::Line(_) => false,
+        }
+    }
+
     /// Program of the command, if it is equal for all records.
     pub(super) fn program(&self) -> Option<&[u8]> {
         match self {
@@ -60,9 +70,15 @@ impl RecordTemplate {
     pub(super) fn body(&self, record: &InputRecord, key: &[u8]) -> Result<RecordBody, RecordError> {
         match self {
             Self::Command(words) => {
+                let names_slot = self.names_slot();
                 let rendered = |word: &Template| {
                     let mut text = Vec::new();
-                    word.render(record, key, &mut text).map(|()| text)
+                    word.render(record, key, &mut text)?;
+                    // Any other would be taken for the place of the slot's number.
+                    if names_slot && memchr::memchr_iter(SLOT_MARK, &text).count() != word.slots() {
+                        return Err(RecordError::Nul);
+                    }
+                    Ok(text)
                 };
                 Ok(RecordBody::Argv(words.iter().map(rendered).collect::<Result<_, _>>()?))
             }
@@ -77,4 +93,19 @@ impl RecordTemplate {
             }
         }
     }
+}
+
+/// Returns the arguments with the number of the slot in its places.
+pub(super) fn with_slot(argv: &[Vec<u8>], slot: usize) -> Vec<Vec<u8>> {
+    let number = slot.to_string();
+    let filled = |word: &Vec<u8>| {
+        let mut parts = word.split(|byte| *byte == SLOT_MARK);
+        let mut text = parts.next().unwrap_or_default().to_vec();
+        for part in parts {
+            text.extend_from_slice(number.as_bytes());
+            text.extend_from_slice(part);
+        }
+        text
+    };
+    argv.iter().map(filled).collect()
 }

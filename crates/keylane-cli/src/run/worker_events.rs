@@ -1,16 +1,21 @@
-//! Results of the records that a run gives to workers.
+//! Results of the records that a run gives to workers: counts, log, further attempts, and the action
+//! after the last one.
 
 use std::fmt::Display;
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
-use crate::record_output::{AttemptReport, OutputError, RecordSink, RunOutput};
+use crate::process::AttemptFailure;
+use crate::record_output::{OutputError, RecordSink, RunOutput};
 use crate::run_stats::{RecordLocation, RunStats};
 use crate::worker::{PendingRecord, RecordObserver};
 
 use super::coordinator_event::{CoordinatorEvent, StopCause};
+use super::dispatched_record::{DispatchedRecord, RecordDetails};
+use super::failures::{FailedRecord, FailureRules};
 use super::log::{LoggedKeys, RecordEnd, RecordLog};
+use super::worker_retries::WorkerRetries;
 
 /// A run as an observer: it keeps count, and ends when its workers are no good.
 #[derive(Debug)]
@@ -21,33 +26,27 @@ pub(super) struct RunObserver {
     pub(super) output: Arc<RunOutput>,
     /// Whether answers are written as they are, and at once.
     pub(super) is_plain: bool,
-}
-
-/// Record that goes to a worker.
-#[derive(Debug)]
-pub(super) struct DispatchedRecord {
-    place: RecordLocation,
-    /// Time of the dispatch, if there is a log or output has times.
-    start_us: i64,
-    sink: RecordSink,
-}
-
-impl DispatchedRecord {
-    fn report<'r>(&self, end_us: i64, error: Option<&'r str>) -> AttemptReport<'r> {
-        let (start_us, end_us) = (Some(self.start_us), Some(end_us));
-        AttemptReport { attempt: Some(1), start_us, end_us, error, ..AttemptReport::default() }
-    }
+    pub(super) failures: FailureRules,
+    pub(super) retries: WorkerRetries,
 }
 
 impl RunObserver {
     /// Returns the ticket of a record that is dispatched now.
-    pub(super) fn ticket(&self, place: RecordLocation, sink: RecordSink) -> DispatchedRecord {
+    pub(super) fn ticket(
+        &self,
+        place: RecordLocation,
+        sink: RecordSink,
+        mut details: Option<Box<RecordDetails>>,
+    ) -> DispatchedRecord {
+        if let Some(details) = &mut details {
+            details.attempts += 1;
+        }
         let start_us = match &self.log {
             Some(log) => log.now_us(),
             None if self.output.needs_head() => self.output.now_us(),
             None => 0,
         };
-        DispatchedRecord { place, start_us, sink }
+        DispatchedRecord { place, start_us, sink, details }
     }
 
     /// Writes each answer in the form of the run. Output that cannot wait for its turn ends the run.
@@ -77,16 +76,39 @@ impl RunObserver {
         }
     }
 
-    /// Logs the ends of records. An error ends the run.
+    /// Logs the ends of attempts. An error ends the run.
     fn log(&self, records: &[PendingRecord<DispatchedRecord>], end: &RecordEnd) {
         let Some(log) = &self.log else { return };
         let mut text = Vec::new();
         for PendingRecord { ticket, key, .. } in records {
-            log.line(&mut text, &ticket.place, &LoggedKeys::One(key), 1, ticket.start_us, end);
+            let DispatchedRecord { place, details, start_us, .. } = ticket;
+            let (keys, attempt) = match details {
+                Some(details) => (LoggedKeys::All(&details.keys), details.attempts),
+                None => (LoggedKeys::One(key), 1),
+            };
+            log.line(&mut text, place, &keys, attempt, *start_us, end);
         }
         if let Err(error) = log.write_text(&text) {
             self.on_fatal(error);
         }
+    }
+
+    /// Acts on a failed attempt. Returns whether another one follows.
+    fn attempt_failed(&self, record: &PendingRecord<DispatchedRecord>, why: &str) -> bool {
+        let DispatchedRecord { place, details, .. } = &record.ticket;
+        let Some(details) = details else {
+            self.stats.failed(place, &record.key, why);
+            return false;
+        };
+        let RecordDetails { keys, raw, attempts, .. } = &**details;
+        let failure = AttemptFailure { why: why.to_owned(), is_final: false };
+        if self.failures.goes_on(*attempts, &failure) && !self.stats.is_stopping() {
+            self.stats.will_retry(place, &keys.first, self.failures.name(*attempts), why);
+            return true;
+        }
+        let failed = FailedRecord { place, keys, raw, attempts: *attempts };
+        self.failures.settle(&failed, &self.stats, why);
+        false
     }
 }
 
@@ -129,16 +151,19 @@ impl RecordObserver for RunObserver {
         _said: &[u8],
     ) {
         let why = format!("its worker ended without answering it ({end})");
-        for PendingRecord { ticket, key, .. } in &*records {
-            if self.output.needs_head() {
+        if self.output.needs_head() {
+            for PendingRecord { ticket, .. } in &*records {
                 let report = ticket.report(self.output.now_us(), Some(&why));
                 if let Err(error) = ticket.sink.end_attempt(ticket.sink.receiver(), &report) {
                     self.stop_output(error);
                 }
             }
-            self.stats.failed(&ticket.place, key, &why);
         }
-        self.log(records, &RecordEnd::Failed(why));
+        self.log(records, &RecordEnd::Failed(why.clone()));
+        for record in records.extract_if(.., |record| self.attempt_failed(record, &why)) {
+            let attempts = record.ticket.details.as_ref().map_or(1, |details| details.attempts);
+            self.retries.retry(record, self.failures.wait_after(attempts));
+        }
     }
 
     fn print_stderr(&self, text: &[u8]) {

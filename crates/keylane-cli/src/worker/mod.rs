@@ -7,8 +7,12 @@
 //!   hands out a record together with its key's turn. Either the turn is held until the answer was
 //!   written, or it is given back at once and the key's records follow each other into the same child
 //!   (see `affinity`).
-//! - The least busy child gets the next record. While a child is slow with a record, no second one
-//!   waits in its pipe (see `window`).
+//! - By default, all records of a key go to one child, which can keep state of the key: the hash of
+//!   the key selects it. The loss of a child is reported, because its state is lost with it. Records
+//!   for which it has no room wait in its backlog, so a slow child delays no record of another one
+//!   (see `placement` and `backlog`).
+//! - Otherwise, and for records without a key, the least busy child gets the next record. While a
+//!   child is slow with a record, no second one waits in its pipe (see `flow_window`).
 //! - The observer of the pool defines the meaning of an answer and of a lost record (see
 //!   `observer`). Where a record keeps its key's turn with its ticket, no other record of the key
 //!   follows it.
@@ -33,13 +37,17 @@
 //! [`DISPATCHERS`]).
 
 mod affinity;
+mod backlog;
 mod flow_window;
 mod observer;
+mod placement;
 mod pool;
 mod response_lines;
 mod slot;
+mod slot_table;
 mod slot_thread;
 mod stderr;
+mod worker_record;
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -48,8 +56,9 @@ use std::process::{Command, Stdio};
 use crate::process;
 
 pub(crate) use observer::RecordObserver;
+pub(crate) use placement::{WorkerKeys, WorkerKeysArg};
 pub(crate) use pool::WorkerPool;
-pub(crate) use slot::PendingRecord;
+pub(crate) use worker_record::{NewRecord, PendingRecord};
 
 /// Number of pool threads in front of the workers, whatever the number of slots: one to enter
 /// records and one to wake up meanwhile. In measurements on two CPUs, one alone handled half as

@@ -2,7 +2,7 @@
 
 use std::fmt::{Debug, Display};
 
-use super::slot::PendingRecord;
+use super::worker_record::PendingRecord;
 
 /// Callbacks for the result of every record given to the worker pool.
 ///

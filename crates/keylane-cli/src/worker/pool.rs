@@ -1,4 +1,4 @@
-//! Table of slots, and its dispatchers: choice of a slot for a record.
+//! Pool of workers: gives records to slots, writes lines to children, and checks that they answer.
 
 use std::io::{self, Write};
 use std::process::Command;
@@ -6,15 +6,20 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use keylane::Turn;
 use rustix::process::{Pid, Signal};
 
-use crate::key::RecordKey;
 use crate::process::ChildProcesses;
 
 use super::affinity::KeyAffinity;
 use super::observer::RecordObserver;
-use super::slot::{ChildPhase, PendingRecord, WorkerSlot};
+use super::placement::WorkerKeys;
+use super::slot::{ChildPhase, WorkerSlot};
+use super::slot_table::SlotTable;
+use super::worker_record::{NewRecord, PendingRecord};
+
+/// Children in a row that may end without an answer before the command is
+/// held to be wrong: one crash can be bad luck, three are not.
+const MAX_FRUITLESS: u32 = 3;
 
 /// Time without an answer after which a child may be withholding answers.
 const SILENCE: Duration = Duration::from_secs(5);
@@ -31,27 +36,17 @@ pub(crate) struct WorkerPool<E: RecordObserver> {
     pub(crate) observer: E,
     /// Timeout of a child's oldest line; then the child is ended.
     answer_within: Option<Duration>,
+    /// Children of a slot in a row that may end without an answer before the command is held to be
+    /// wrong.
+    pub(super) max_fruitless: u32,
     /// The command to start; locked because building a process changes it.
     pub(super) command: Mutex<Command>,
-}
-
-#[derive(Debug)]
-pub(super) struct SlotTable<T> {
-    pub(super) slots: Vec<WorkerSlot<T>>,
-    pub(super) affinity: KeyAffinity,
-    /// Whether a key's next record may follow the last one into its child before that is answered.
-    follows: bool,
-    /// Number of dispatchers that wait for capacity.
-    pub(super) waiting: usize,
-    /// True once no record will come any more.
-    pub(super) over: bool,
-    /// True once the user was warned about a silent child.
-    hinted: bool,
 }
 
 impl<E: RecordObserver> WorkerPool<E> {
     pub(crate) fn new(
         jobs: usize,
+        placement: WorkerKeys,
         command: Command,
         children: Arc<ChildProcesses>,
         observer: E,
@@ -61,17 +56,20 @@ impl<E: RecordObserver> WorkerPool<E> {
         Self {
             table: Mutex::new(SlotTable {
                 slots,
+                placement,
                 affinity: KeyAffinity::default(),
                 follows: true,
                 waiting: 0,
                 over: false,
                 hinted: false,
+                lost_states: 0,
             }),
             room: Condvar::new(),
             wanted: Condvar::new(),
             children,
             observer,
             answer_within: None,
+            max_fruitless: MAX_FRUITLESS,
             command: Mutex::new(command),
         }
     }
@@ -79,6 +77,15 @@ impl<E: RecordObserver> WorkerPool<E> {
     /// Sets the timeout of an answer, which [`check_health`](Self::check_health) enforces.
     pub(crate) fn answer_within(mut self, time: Option<Duration>) -> Self {
         self.answer_within = time;
+        self
+    }
+
+    /// Tolerates the ends of children by records with that many attempts each; 0 is without a limit.
+    pub(crate) fn attempts(mut self, attempts: u32) -> Self {
+        self.max_fruitless = match attempts {
+            0 => u32::MAX,
+            attempts => MAX_FRUITLESS.saturating_mul(attempts),
+        };
         self
     }
 
@@ -100,22 +107,16 @@ impl<E: RecordObserver> WorkerPool<E> {
         (0..jobs).map(spawn).collect()
     }
 
-    /// Gives a record to the least busy slot; waits while none has capacity. Without a turn, the
-    /// ticket keeps back the key's other records.
-    pub(crate) fn dispatch(
-        self: &Arc<Self>,
-        ticket: E::Ticket,
-        key: &RecordKey,
-        line: &[u8],
-        turn: Option<Turn>,
-    ) {
+    /// Gives a record to the slot of its key. Without such a slot, to the least busy one; waits
+    /// while none has capacity.
+    pub(crate) fn dispatch(self: &Arc<Self>, record: NewRecord<'_, E::Ticket>) {
         let mut table = self.lock();
         let index = loop {
-            if self.observer.is_stopping() || self.observer.is_cancelled(&ticket) {
+            if self.observer.is_stopping() || self.observer.is_cancelled(&record.ticket) {
                 drop(table);
-                return self.observer.not_run(ticket);
+                return self.observer.not_run(record.ticket);
             }
-            if let Some(index) = table.place_for(key, line.len()) {
+            if let Some(index) = table.place_for(&record) {
                 break index;
             }
             table.waiting += 1;
@@ -123,7 +124,7 @@ impl<E: RecordObserver> WorkerPool<E> {
             table.waiting -= 1;
         };
         self.observer.started();
-        let given_back = table.enter(index, ticket, key, line, turn);
+        let given_back = table.enter(index, record);
         if matches!(table.slots[index].phase, ChildPhase::Empty) {
             self.wanted.notify_all();
         }
@@ -222,6 +223,15 @@ impl<E: RecordObserver> WorkerPool<E> {
         self.release(&mut withdrawn);
     }
 
+    /// Reports the number of children whose state of keys was lost, at the end.
+    pub(crate) fn report_lost_states(&self) {
+        let count = self.lock().lost_states;
+        if count > 0 {
+            let workers = if count == 1 { "worker" } else { "workers" };
+            self.observer.print(&format_args!("state of keys lost: {count} {workers} ended early"));
+        }
+    }
+
     /// Lets all children go: their input ends, and no other is started.
     pub(crate) fn close(&self) {
         let mut table = self.lock();
@@ -243,6 +253,7 @@ impl<E: RecordObserver> WorkerPool<E> {
         let entered: usize = self.lock().slots.iter().map(WorkerSlot::turns_held).sum();
         let nothing_else = input_ended && entered == unfinished();
         let mut table = self.lock();
+        let placement = table.placement;
         let mut silent = None;
         let mut overdue = Vec::new();
         for slot in &mut table.slots {
@@ -257,7 +268,8 @@ impl<E: RecordObserver> WorkerPool<E> {
             if is_silent {
                 silent = slot.oldest_sent().map(|record| self.observer.name(&record.ticket));
             }
-            if input_ended && is_silent {
+            // A child that is slow, and not silent, must keep the state of its keys.
+            if input_ended && is_silent && placement == WorkerKeys::Any {
                 slot.leave();
             } else if nothing_else {
                 slot.close_input();
@@ -291,40 +303,5 @@ impl<E: RecordObserver> WorkerPool<E> {
 
     pub(super) fn lock(&self) -> MutexGuard<'_, SlotTable<E::Ticket>> {
         self.table.lock().expect("no holder of the lock panics")
-    }
-}
-
-impl<T> SlotTable<T> {
-    /// The slot for a record: where its key is at home, else the least busy.
-    fn place_for(&self, key: &RecordKey, length: usize) -> Option<usize> {
-        // The window does not keep a key from its home. It can exceed it by one
-        // record, because then the turn is held.
-        self.affinity.of(key).or_else(|| self.least_busy(length))
-    }
-
-    fn least_busy(&self, length: usize) -> Option<usize> {
-        let open = self.slots.iter().enumerate().filter(|(_, slot)| slot.has_room(length));
-        open.min_by_key(|(_, slot)| slot.load()).map(|(index, _)| index)
-    }
-
-    /// Enters a record; gives the turn back if the key can go on at once.
-    fn enter(
-        &mut self,
-        index: usize,
-        ticket: T,
-        key: &RecordKey,
-        line: &[u8],
-        turn: Option<Turn>,
-    ) -> Option<Turn> {
-        let slot = &mut self.slots[index];
-        let is_pinned =
-            self.follows && turn.is_some() && slot.is_quick() && slot.has_room(line.len());
-        let (turn, given_back) = if is_pinned { (None, turn) } else { (turn, None) };
-        let (key_of, length) = (key.clone(), line.len());
-        slot.enter(line, PendingRecord { ticket, key: key_of, length, is_pinned, _turn: turn });
-        if is_pinned {
-            self.affinity.pin(key, index);
-        }
-        given_back
     }
 }

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use keylane::Turn;
 use rustix::process::Pid;
 
-use crate::key::RecordKey;
-
+use super::backlog::{SlotBacklog, WaitingLine};
 use super::flow_window::FlowWindow;
 use super::stderr::StderrTail;
+use super::worker_record::PendingRecord;
 
 /// A slot's child.
 #[derive(Debug)]
@@ -25,20 +25,6 @@ pub(super) enum ChildPhase {
     Live(Arc<ChildStdin>),
     /// Its input is closed; it may still answer. Next: `Empty`.
     Leaving,
-}
-
-/// A record that was entered in a slot and not answered.
-#[derive(Debug)]
-pub(crate) struct PendingRecord<T> {
-    pub(crate) ticket: T,
-    pub(crate) key: RecordKey,
-    /// Bytes of its line.
-    pub(super) length: usize,
-    /// True if the key has its home in this slot, so that its next record may follow.
-    pub(super) is_pinned: bool,
-    /// The key's turn, held so that no other record of the key starts; none if
-    /// the key has its home in this slot instead, or the ticket holds it.
-    pub(super) _turn: Option<Turn>,
 }
 
 /// One slot.
@@ -54,6 +40,8 @@ pub(super) struct WorkerSlot<T> {
     pending: VecDeque<PendingRecord<T>>,
     /// Number of records, from the back, that are still in the outbox.
     unsent: usize,
+    /// Records that have to go to this slot and for which its child has no room.
+    pub(super) backlog: SlotBacklog<T>,
     /// Bytes of all pending lines.
     bytes: usize,
     /// Most bytes that are sure to fit into the child's pipe.
@@ -66,6 +54,8 @@ pub(super) struct WorkerSlot<T> {
     busy_since: Instant,
     /// Children that ended since one last answered.
     fruitless: u32,
+    /// Whether the child has answered a record, and so may have state of keys.
+    has_answered: bool,
     /// True if the child is being ended because one of its records was cancelled.
     is_cancelled: bool,
     /// What the child wrote to standard error during its oldest record.
@@ -93,12 +83,14 @@ impl<T> WorkerSlot<T> {
             spare: Vec::new(),
             pending: VecDeque::new(),
             unsent: 0,
+            backlog: SlotBacklog::new(),
             bytes: 0,
             pipe: SMALLEST_PIPE,
             group: None,
             writing: false,
             busy_since: now,
             fruitless: 0,
+            has_answered: false,
             is_cancelled: false,
             said: StderrTail::default(),
         }
@@ -117,14 +109,32 @@ impl<T> WorkerSlot<T> {
 
     /// Records for which the key's turn is held.
     pub(super) fn turns_held(&self) -> usize {
-        self.pending.iter().filter(|record| !record.is_pinned).count()
+        self.pending.iter().filter(|record| record.turn.is_some()).count() + self.backlog.len()
     }
 
-    /// True if a line of this length may be entered. A line too large for the
-    /// pipe is let in when it would be alone.
-    pub(super) fn has_room(&self, length: usize) -> bool {
-        let fits = self.load() < self.window.size() && self.bytes + length <= self.pipe;
+    /// True if a line of this length may be entered, as the only one if it `is_alone`. A line too
+    /// large for the pipe is let in when it would be alone.
+    pub(super) fn has_room(&self, length: usize, is_alone: bool) -> bool {
+        let is_alone = is_alone || self.pending.back().is_some_and(|record| record.is_alone);
+        let has_place = self.load() < self.window.size() && self.bytes + length <= self.pipe;
+        let fits = has_place && !is_alone;
         !matches!(self.phase, ChildPhase::Leaving) && (fits || self.pending.is_empty())
+    }
+
+    /// Enters records of the backlog for as long as there is room. With `follows`, their keys go on;
+    /// returns the turns for that.
+    pub(super) fn admit_backlog(&mut self, follows: bool) -> Vec<Turn> {
+        let mut turns = Vec::new();
+        while let Some(next) = self.backlog.next()
+            && self.has_room(next.length, next.is_alone)
+            && let Some(WaitingLine { mut record, line }) = self.backlog.pop()
+        {
+            if follows {
+                turns.extend(record.turn.take());
+            }
+            self.enter(&line, record);
+        }
+        turns
     }
 
     pub(super) fn enter(&mut self, line: &[u8], record: PendingRecord<T>) {
@@ -200,13 +210,19 @@ impl<T> WorkerSlot<T> {
         self.said.clear();
         // The end of this child must not count as fruitless.
         self.fruitless = 0;
+        self.has_answered = true;
         self.take_oldest(count, into);
         true
     }
 
+    /// Whether the child has answered a record, and so may have state of keys. Asked at its end.
+    pub(super) fn take_has_answered(&mut self) -> bool {
+        std::mem::take(&mut self.has_answered)
+    }
+
     /// Ends the child's input, unless lines for it are still to be written.
     pub(super) fn close_input(&mut self) {
-        if self.unsent == 0 {
+        if self.unsent == 0 && self.backlog.is_empty() {
             self.leave();
         }
     }
@@ -238,6 +254,10 @@ impl<T> WorkerSlot<T> {
         is_it: impl Fn(&T) -> bool,
         withdrawn: &mut Vec<PendingRecord<T>>,
     ) -> Option<Pid> {
+        if let Some(record) = self.backlog.remove(&is_it) {
+            withdrawn.push(record);
+            return None;
+        }
         let index = self.pending.iter().position(|record| is_it(&record.ticket))?;
         let sent = self.sent();
         if index < sent {
@@ -258,6 +278,7 @@ impl<T> WorkerSlot<T> {
     pub(super) fn withdraw(&mut self, into: &mut Vec<PendingRecord<T>>) {
         let kept = self.sent();
         into.extend(self.pending.drain(kept..).inspect(|record| self.bytes -= record.length));
+        into.extend(self.backlog.drain());
         self.unsent = 0;
         self.outbox.clear();
     }

@@ -17,12 +17,9 @@ use crate::process::{describe, why_not_started};
 use super::observer::RecordObserver;
 use super::pool::WorkerPool;
 use super::response_lines::ResponseLines;
-use super::slot::{ChildEnd, ChildPhase, PendingRecord};
+use super::slot::{ChildEnd, ChildPhase};
 use super::stderr::{StderrReader, is_readable};
-
-/// Children in a row that may end without an answer before the command is
-/// held to be wrong: one crash can be bad luck, three are not.
-const MAX_FRUITLESS: u32 = 3;
+use super::worker_record::PendingRecord;
 
 /// Protocol of a worker, for error messages.
 const RULE: &str = "a worker must answer each line on its input with exactly one line";
@@ -62,6 +59,7 @@ impl<E: RecordObserver> WorkerPool<E> {
 
     fn start(self: &Arc<Self>, index: usize) -> anyhow::Result<Child> {
         let mut command = self.command.lock().expect("no holder of the lock panics");
+        command.env("KEYLANE_SLOT", (index + 1).to_string());
         let mut child = self
             .children
             .spawn(&mut command)
@@ -149,6 +147,7 @@ impl<E: RecordObserver> WorkerPool<E> {
             return Err(protocol_error(text));
         }
         let wake = table.waiting > 0;
+        let turns = table.admit_backlog(index);
         drop(table);
         if !rest.is_empty() {
             self.observer.print_stderr(&rest);
@@ -157,6 +156,7 @@ impl<E: RecordObserver> WorkerPool<E> {
             self.room.notify_all();
         }
         self.write_without_blocking(index, self.lock());
+        drop(turns);
         self.observer.answered(text, answered);
         self.release(answered);
         Ok(())
@@ -180,16 +180,27 @@ impl<E: RecordObserver> WorkerPool<E> {
             flaw,
         };
         let mut lost = Vec::new();
+        let is_stopping = self.observer.is_stopping();
         let mut table = self.lock();
         let cause = table.slots[index].child_ended(&mut lost);
         let said = table.slots[index].said.take();
+        let is_dismissed = end.dismissed && cause != ChildEnd::Cancelled || is_stopping;
+        let has_lost_state = table.count_lost_state(index, is_dismissed);
+        let slots = table.slots.len();
         drop(table);
+        if has_lost_state {
+            let number = index + 1;
+            self.observer.print(&format_args!(
+                "worker {number} of {slots} has ended ({end}); its state of its keys is lost"
+            ));
+        }
         let count = lost.len();
         match cause {
             ChildEnd::Cancelled => self.observer.ended(&mut lost),
             ChildEnd::ByItself { fruitless } => {
                 self.observer.lost(&mut lost, &end, &said);
-                if let Some(error) = end.verdict(count, fruitless)
+                let is_useless = fruitless >= self.max_fruitless;
+                if let Some(error) = end.verdict(count, is_useless.then_some(fruitless))
                     && self.on_fatal(error)
                 {
                     self.abandon_pending(index);
@@ -197,6 +208,9 @@ impl<E: RecordObserver> WorkerPool<E> {
             }
         }
         self.release(&mut lost);
+        // After the records before them are accounted for.
+        let turns = self.lock().admit_backlog(index);
+        drop(turns);
         self.room.notify_all();
     }
 
@@ -249,14 +263,14 @@ struct WorkerExit {
 impl WorkerExit {
     /// The error that ends the run, if the child's end is more than the failure
     /// of the `lost` records that it had not answered.
-    fn verdict(self, lost: usize, fruitless: u32) -> Option<anyhow::Error> {
+    fn verdict(self, lost: usize, fruitless: Option<u32>) -> Option<anyhow::Error> {
         let succeeded = self.status.as_ref().is_ok_and(ExitStatus::success);
         let ended = self.to_string();
         if let Some(flaw) = self.flaw {
             Some(flaw)
         } else if self.dismissed && succeeded && lost > 0 {
             Some(anyhow!("a worker left {lost} of its lines unanswered; {RULE}"))
-        } else if fruitless >= MAX_FRUITLESS {
+        } else if let Some(fruitless) = fruitless {
             Some(anyhow!(
                 "the worker ended {fruitless} times in a row without an answer ({ended}); {RULE}"
             ))

@@ -535,7 +535,7 @@ fn settings_without_sense_are_refused_before_anything_starts() {
     refused(&["file:x", "--", "true"], "lines have no key of their own");
     refused(&["kafka", "--", "true"], "is no source");
     refused(&["journal:j", "--group", "g", "--http", "x"], "does not begin with http");
-    refused(&["journal:j", "--group", "g", "-j", "0", "--", "true"], "jobs is 1 at least");
+    refused(&["journal:j", "--group", "g", "-j", "0%", "--", "true"], "give a number like 8");
     let open = ["journal:j", "--group", "g", "--to-the-end", "--listen", "0.0.0.0:0"];
     refused(&[&open[..], &["--", "true"]].concat(), "add listen-insecure");
     let open = [&open[..], &["--listen-insecure", "--", "true"]].concat();

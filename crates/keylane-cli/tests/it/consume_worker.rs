@@ -75,6 +75,30 @@ fn each_answer_ends_its_record_and_keys_are_in_order() {
 }
 
 #[test]
+fn a_key_always_has_the_same_child_and_its_loss_is_reported() {
+    let _alone = alone();
+    let folder = with_journal();
+    let counts = "while read k n; do eval \"c_$k=\\$((c_$k + 1))\"; eval \"echo $k \\$c_$k\"; done";
+    let outcome = consume(&folder, &["-j", "3"], counts);
+    let mut seen = HashMap::new();
+    for line in outcome.expect(0, &["200 handled"]).stdout.lines() {
+        let (key, count) = line.split_once(' ').unwrap();
+        let right = seen.entry(key).or_insert(0);
+        *right += 1;
+        assert_eq!(count, right.to_string(), "{key}");
+    }
+    let folder = with_journal();
+    let dies =
+        "while read k n; do test $n != 100 -o -e died || { : > died; exit 3; }; echo $k; done";
+    let lost = " of 2 has ended (exit status 3); its state of its keys is lost";
+    let outcome = consume(&folder, &["-j", "2"], dies);
+    outcome.expect(0, &["200 handled", lost, "state of keys lost: 1 worker ended early"]);
+    let folder = with_journal();
+    let outcome = consume(&folder, &["-j", "2", "--worker-keys", "any"], dies);
+    assert!(!outcome.expect(0, &["200 handled"]).stderr.contains("state"), "{outcome:#?}");
+}
+
+#[test]
 fn a_child_that_ends_fails_what_it_had_and_another_takes_its_place() {
     let _alone = alone();
     let folder = with_journal();

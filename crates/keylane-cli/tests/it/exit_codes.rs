@@ -69,8 +69,8 @@ fn wrong_usage_is_255_and_says_what_to_write() {
     for (words, said) in [
         (&["--key", "1"][..], "<COMMAND>"),
         (&["--", "true"], "--key <KEY>"),
-        (&["-j", "0", "--key", "1", "--", "true"], "a number from 1 on"),
-        (&["-j", "many", "--key", "1", "--", "true"], "a number from 1 on"),
+        (&["-j", "0%", "--key", "1", "--", "true"], "give a number like 8"),
+        (&["-j", "many", "--key", "1", "--", "true"], "give a number like 8"),
         (&["--csv", "--ndjson", "--key", "1", "--", "true"], "cannot be used with"),
         (&["--worker-line", "{}", "--key", "1", "--", "cat"], "--worker"),
         (&["--header", "--key", "1", "--", "true"], "--header is for tables"),

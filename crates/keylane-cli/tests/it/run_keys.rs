@@ -191,10 +191,9 @@ fn options_that_contradict_each_other_are_refused_with_the_remedy() {
     refused(&["--key", "1", "--barrier", "end"], &["--barrier end", "FIELD=VALUE"]);
     refused(&["--key", ".a[]"], &["--key .a[]", "--ndjson"]);
     refused(&["--key", "1", "--rate", "5"], &["100/s"]);
-    refused(&["--key", "1", "--key", "2", "--worker"], &["several --key cannot be used with"]);
     refused(
         &["--key", "1", "--timeout", "1s", "--worker"],
-        &["--timeout cannot be used with --worker; use --worker-timeout"],
+        &["--timeout is for commands, and a worker runs on; give --worker-timeout"],
     );
     refused(&["--barrier", "1=end"], &["--key <KEY>"]);
 }

@@ -162,8 +162,9 @@ fn records_in_a_slow_child_do_not_wait_behind_it_while_another_is_free() {
             echo "$x"
         done"#;
     let paths = [&pipe, &begun].map(|path| path.to_str().unwrap());
-    let words = ["--worker", "-j2", "--key", "1", "--", "sh", "-c", program, "sh"];
-    let mut child = keylane([&words[..], &paths].concat()).spawn().unwrap();
+    let words = ["--worker", "--worker-keys", "any", "-j2", "--key", "1", "--"];
+    let words = [&words[..], &["sh", "-c", program, "sh"], &paths].concat();
+    let mut child = keylane(words).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     stdin.write_all(b"slow\n").unwrap();
     // The others come when a child is at it: nothing orders keys, and the last one must not be before it.
