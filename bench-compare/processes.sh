@@ -48,6 +48,12 @@ fi
 process_keylane() {
   "$KEYLANE" run -j "$JOBS" --csv --header --key key "$scratch/records.csv" -- "$@" {} 2>"$scratch/stderr"
 }
+# With the log from which a run continues, and the job log of GNU parallel.
+process_keylane_with_logs() {
+  rm -f "$scratch/log.ndjson"
+  "$KEYLANE" run -j "$JOBS" --csv --header --key key --log "$scratch/log.ndjson" --joblog "$scratch/joblog.tsv" \
+    "$scratch/records.csv" -- "$@" {} 2>"$scratch/stderr"
+}
 process_xargs() { xargs -d '\n' -P "$JOBS" -n 1 "$@" <"$scratch/records"; }
 process_parallel() { parallel --will-cite -j "$JOBS" "$@" {} <"$scratch/records"; }
 
@@ -109,7 +115,7 @@ median() {
 have_parallel=false
 command -v parallel >/dev/null && have_parallel=true || echo "GNU parallel is missing: left out" >&2
 
-process_tools=(process_xargs process_keylane)
+process_tools=(process_xargs process_keylane process_keylane_with_logs)
 worker_tools=(worker_keylane)
 if $have_parallel; then
   process_tools+=(process_parallel)

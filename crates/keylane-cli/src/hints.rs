@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn an_unknown_option_is_no_part_of_the_command() {
-        for text in ["k run --resume --key 1 -- echo", "k run -Q --key 1 -- echo"] {
+        for text in ["k run --remember --key 1 -- echo", "k run -Q --key 1 -- echo"] {
             let refused = refused(text);
             assert!(
                 refused.contains("unexpected argument") && !refused.contains("to pass"),
@@ -123,7 +123,7 @@ mod tests {
         for text in ["k run --key 1 file echo {}", "k run --key 1 echo", "k run --key 1 ::: a b"] {
             assert!(refused(text).contains(tip), "{text}: {}", refused(text));
         }
-        for text in ["k run --resume --key 1", "k run -- echo"] {
+        for text in ["k run --remember --key 1", "k run -- echo"] {
             assert!(!refused(text).contains("write --"), "{text}: {}", refused(text));
         }
     }

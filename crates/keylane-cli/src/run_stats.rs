@@ -18,6 +18,8 @@ pub(crate) struct RecordLocation {
     pub(crate) line: u64,
     /// Name of its file, if there are several.
     pub(crate) file: Option<Arc<str>>,
+    /// Hash of its bytes, if the run has a log.
+    pub(crate) hash: u64,
 }
 
 /// "line 3", or "b.txt:3" if there are several files.

@@ -253,7 +253,7 @@ const OUTPUT: &[ForeignOption] = &[
     (&["--bar", "--eta"], Write("--progress bar", "it has the time left")),
     (&["-v", "-t", "--verbose", "--silent"], Missing("--trace FILE and --log FILE show what ran")),
     (&["--dryrun", "--dr"], Write("--dry-run", "")),
-    (&["--joblog", "--jl"], Write("--log FILE", "it is in JSON")),
+    (&["--jl"], Write("--joblog FILE", "")),
 ];
 
 const JOBS: &[ForeignOption] = &[
@@ -308,12 +308,8 @@ const JOBS: &[ForeignOption] = &[
 
 const FAILURES: &[ForeignOption] = &[
     (&["--retries"], Write("--attempts N", "--backoff TIME sets the wait between them")),
-    (
-        &["--resume", "--resume-failed", "--resumefailed", "--retry-failed", "--retryfailed"],
-        Missing(
-            "`keylane consume file:PATH` resumes; --on-fail dead-letter keeps failed records in a file",
-        ),
-    ),
+    (&["--resume-failed", "--resumefailed"], Write("--resume --retry-failed", "")),
+    (&["--retryfailed"], Write("--retry-failed", "")),
     (
         &["--term-seq", "--termseq"],
         LeaveOut("a command gets TERM after --timeout, and KILL two seconds later"),

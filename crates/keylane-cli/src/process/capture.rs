@@ -108,6 +108,7 @@ mod tests {
         let mut written = Vec::new();
         capture.write_to(&mut written).unwrap();
         assert!(capture.spilled.is_some() && written == expected);
+        assert_eq!(capture.length(), expected.len() as u64);
         for most in [0, 2048, IN_MEMORY + 5, expected.len() + 1] {
             let end = &expected[expected.len().saturating_sub(most)..];
             assert!(capture.end(most).unwrap() == end, "{most}");

@@ -137,6 +137,11 @@ impl ChildProcesses {
         self.lock().abandon = None;
     }
 
+    /// Whether all children were asked to end.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.lock().ending.is_some()
+    }
+
     /// Asks one child and its group to end.
     pub(crate) fn end(&self, child: &Child) {
         self.signal(Pid::from_child(child), Signal::TERM);

@@ -1,5 +1,6 @@
 //! One process per record: its output appears whole after its end, and it leaves no process behind.
 
+mod attempt;
 mod capture;
 mod children;
 mod collect;
@@ -11,12 +12,13 @@ mod registry;
 mod run_one;
 mod start_errors;
 
+pub(crate) use attempt::{AttemptClock, AttemptFailure, AttemptTimes, EndedAttempt, RecordEnd};
 pub(crate) use capture::OutputCapture;
 pub(crate) use children::ChildProcesses;
 pub(crate) use collect::{CapturedOutput, OutputReceiver, OutputStream};
 pub(crate) use command_ender::CommandEnder;
 pub(crate) use program_search::resolve;
-pub(crate) use record_process::{AttemptFailure, RecordProcessRunner, describe};
+pub(crate) use record_process::{RecordProcessRunner, describe};
 #[cfg(feature = "consume")]
 pub(crate) use registry::guarded_with_grace;
 pub(crate) use registry::{guarded, guarded_beside};

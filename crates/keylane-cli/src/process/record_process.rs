@@ -15,13 +15,13 @@ use std::time::Duration;
 use anyhow::anyhow;
 
 use crate::key::RecordKey;
-use crate::record_keys::RecordKeys;
 use crate::record_output::{AttemptReceiver, AttemptReport, OutputError, RecordSink};
-use crate::run::{CoordinatorEvent, LoggedKeys, RecordEnd, RecordLog, StopCause};
+use crate::run::{CoordinatorEvent, StopCause};
 use crate::run_stats::{RecordLocation, RunStats};
 
+use super::attempt::{AttemptClock, AttemptFailure, AttemptTimes, EndedAttempt, RecordEnd};
 use super::children::ChildProcesses;
-use super::collect::collect;
+use super::collect::{OutputReceiver, OutputStream, collect};
 use super::overdue::CommandDeadline;
 use super::start_errors::why_not_started;
 
@@ -40,15 +40,21 @@ pub(crate) struct RecordProcessRunner {
     pub(crate) program: Option<PathBuf>,
     /// Timeout of a command.
     pub(crate) timeout: Option<Duration>,
-    pub(crate) log: Option<Arc<RecordLog>>,
+    pub(crate) clock: AttemptClock,
 }
 
-/// Why an attempt has failed.
-#[derive(Debug, PartialEq)]
-pub(crate) struct AttemptFailure {
-    pub(crate) why: String,
-    /// A further attempt would fail as well.
-    pub(crate) is_final: bool,
+/// Receiver that counts the bytes of standard output.
+struct CountingReceiver<'s> {
+    receiver: AttemptReceiver<'s>,
+    stdout: u64,
+}
+
+/// What an ended command leaves.
+struct Remains {
+    end: RecordEnd,
+    result: Result<(), AttemptFailure>,
+    /// The run could not start the command, or lost its output.
+    is_lost: bool,
 }
 
 /// Exit status of a command for which a further attempt is useless: `EX_DATAERR` of BSD's sysexits.
@@ -56,48 +62,41 @@ const REFUSED: i32 = 65;
 
 impl RecordProcessRunner {
     /// Runs the command of an attempt to its end. An error that would hit every record ends the run.
-    ///
-    /// # Errors
-    /// If the attempt has failed.
     pub(crate) fn run(
         &self,
         place: &RecordLocation,
-        keys: &RecordKeys,
+        key: &RecordKey,
         argv: &[Vec<u8>],
         attempt: u32,
         slot: usize,
         sink: &RecordSink,
-    ) -> Result<(), AttemptFailure> {
-        let start_us = sink.now_us();
-        let mut command = self.command(place, &keys.first, argv);
+    ) -> EndedAttempt {
+        let start_us = self.clock.now_us();
+        let mut command = self.command(place, key, argv);
         command.env("KEYLANE_ATTEMPT", attempt.to_string()).env("KEYLANE_SLOT", slot.to_string());
-        let mut receiver = sink.receiver();
-        let (end, result) = match self.children.spawn(&mut command) {
+        let mut receiver = CountingReceiver { receiver: sink.receiver(), stdout: 0 };
+        let remains = match self.children.spawn(&mut command) {
             Ok(child) => self.finish(child, &mut receiver),
-            Err(error) => {
-                let failure = self.not_started(error);
-                (RecordEnd::Failed(failure.why.clone()), Err(failure))
-            }
+            Err(error) => self.not_started(error),
         };
-        let report = report(attempt, (start_us, sink.now_us()), &end);
-        match sink.end_attempt(receiver, &report) {
-            // The run knows it.
-            Ok(()) | Err(OutputError::NotWritten) => {}
-            Err(error) => self.stop(error.into()),
+        let Remains { end, result, mut is_lost } = remains;
+        let times = AttemptTimes { start_us, end_us: self.clock.now_us() };
+        let CountingReceiver { receiver, stdout: received } = receiver;
+        if let Err(error) = sink.end_attempt(receiver, &report(attempt, times, &end)) {
+            // No later record of the key may begin, for this one has to run again.
+            self.stats.stop();
+            is_lost = true;
+            // The run knows of standard output.
+            if !matches!(error, OutputError::NotWritten) {
+                self.stop(error.into());
+            }
         }
-        if let Some(log) = &self.log
-            && let Err(error) = log.write(place, &LoggedKeys::All(keys), attempt, start_us, &end)
-        {
-            self.stop(error);
-        }
-        result
+        // A command that ends by the run's signal does not count as failed for a later run.
+        let is_interrupted = is_lost || (result.is_err() && self.children.is_ending());
+        EndedAttempt { end, times, received, result, is_interrupted }
     }
 
-    fn finish(
-        &self,
-        mut child: Child,
-        receiver: &mut AttemptReceiver<'_>,
-    ) -> (RecordEnd, Result<(), AttemptFailure>) {
+    fn finish(&self, mut child: Child, receiver: &mut CountingReceiver<'_>) -> Remains {
         let mut deadline = CommandDeadline::new(&self.children, self.timeout);
         let received = BUFFER.with_borrow_mut(|buffer| {
             let abandoned = [self.children.abandoned(); 2];
@@ -114,13 +113,11 @@ impl RecordProcessRunner {
                     true => Ok(()),
                     false => Err(self.failed(status, deadline.has_passed)),
                 };
-                (RecordEnd::Exited(status), result)
+                Remains { end: RecordEnd::Exited(status), result, is_lost: false }
             }
             (Err(error), _) | (_, Err(error)) => {
-                let why = "its output is lost";
                 self.stop(OutputError::Lost(error).into());
-                let failure = AttemptFailure { why: why.to_owned(), is_final: true };
-                (RecordEnd::Failed(why.to_owned()), Err(failure))
+                Remains::lost("its output is lost".to_owned())
             }
         }
     }
@@ -152,7 +149,7 @@ impl RecordProcessRunner {
 
     /// Fails a record whose bytes are not a valid command line; a program that cannot be run would
     /// fail for every record, and ends the run.
-    fn not_started(&self, error: io::Error) -> AttemptFailure {
+    fn not_started(&self, error: io::Error) -> Remains {
         let (why, is_final) = match error.kind() {
             io::ErrorKind::InvalidInput => {
                 ("it has a NUL byte, which no argument can contain; use --worker".to_owned(), true)
@@ -165,10 +162,11 @@ impl RecordProcessRunner {
             }
             _ => {
                 self.stop(self.cannot_run(&error));
-                (format!("the command was not run: {error}"), true)
+                return Remains::lost(format!("the command was not run: {error}"));
             }
         };
-        AttemptFailure { why, is_final }
+        let failure = AttemptFailure { why: why.clone(), is_final };
+        Remains { end: RecordEnd::Failed(why), result: Err(failure), is_lost: false }
     }
 
     fn cannot_run(&self, error: &io::Error) -> anyhow::Error {
@@ -177,21 +175,39 @@ impl RecordProcessRunner {
     }
 
     /// Ends the run.
-    fn stop(&self, error: anyhow::Error) {
+    pub(crate) fn stop(&self, error: anyhow::Error) {
         self.stats.stop();
         // The coordinator may have ended the run already.
         let _ = self.events.send(CoordinatorEvent::Stop(StopCause::Error(error)));
     }
 }
 
-fn report(attempt: u32, (start_us, end_us): (i64, i64), end: &RecordEnd) -> AttemptReport<'_> {
+/// Report of an attempt for its output.
+fn report(attempt: u32, times: AttemptTimes, end: &RecordEnd) -> AttemptReport<'_> {
     let (exit, signal, error) = match end {
         RecordEnd::Exited(status) => (status.code(), status.signal(), None),
         RecordEnd::Answered => (None, None, None),
         RecordEnd::Failed(why) => (None, None, Some(&**why)),
     };
-    let (start_us, end_us) = (Some(start_us), Some(end_us));
+    let (start_us, end_us) = (Some(times.start_us), Some(times.end_us));
     AttemptReport { attempt: Some(attempt), start_us, end_us, exit, signal, error }
+}
+
+impl OutputReceiver for CountingReceiver<'_> {
+    fn receive(&mut self, stream: OutputStream, bytes: &[u8]) -> io::Result<()> {
+        if stream == OutputStream::Stdout {
+            self.stdout += bytes.len() as u64;
+        }
+        self.receiver.receive(stream, bytes)
+    }
+}
+
+impl Remains {
+    /// Of a command that was not run, or whose output is lost.
+    fn lost(why: String) -> Self {
+        let failure = AttemptFailure { why: why.clone(), is_final: true };
+        Remains { end: RecordEnd::Failed(why), result: Err(failure), is_lost: true }
+    }
 }
 
 /// Exit status of a child for humans.

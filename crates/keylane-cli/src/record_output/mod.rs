@@ -10,7 +10,6 @@
 //! With turns, an output waits for those of all records before it. No lock is held while anything is
 //! written, and no thread but the writer's waits for standard output.
 
-mod clock;
 mod form;
 mod json;
 mod line_output;

@@ -3,10 +3,9 @@
 use std::io;
 use std::sync::Arc;
 
-use crate::process::{CapturedOutput, OutputReceiver, OutputStream};
+use crate::process::{AttemptClock, CapturedOutput, OutputReceiver, OutputStream};
 use crate::run_stats::RunStats;
 
-use super::clock::OutputClock;
 use super::form::{AttemptReport, OutputForm, json_head, json_line, tagged};
 use super::line_output::LineOutput;
 use super::ordered::{OrderedOutput, OutputTurn};
@@ -20,7 +19,7 @@ pub(crate) struct RunOutput {
     form: OutputForm,
     results: Option<ResultsFolder>,
     order: Option<Arc<OrderedOutput>>,
-    clock: OutputClock,
+    clock: AttemptClock,
 }
 
 /// Output of one record. Its turn ends when it is dropped.
@@ -73,9 +72,9 @@ impl RunOutput {
         form: OutputForm,
         results: Option<ResultsFolder>,
         window: Option<usize>,
+        clock: AttemptClock,
     ) -> io::Result<Self> {
         let order = window.map(|window| OrderedOutput::start(stats, window)).transpose()?;
-        let clock = OutputClock::start();
         Ok(RunOutput { stats: Arc::clone(stats), form, results, order, clock })
     }
 
@@ -118,11 +117,6 @@ impl RunOutput {
 }
 
 impl RecordSink {
-    /// Returns the time in microseconds since 1970.
-    pub(crate) fn now_us(&self) -> i64 {
-        self.output.now_us()
-    }
-
     /// Returns the receiver for an attempt.
     pub(crate) fn receiver(&self) -> AttemptReceiver<'_> {
         let RunOutput { stats, form, results, .. } = &*self.output;

@@ -18,6 +18,7 @@ use crate::record_keys::KeySelection;
 use crate::worker::{WorkerKeys, WorkerKeysArg};
 
 use super::input_args::InputArgs;
+use super::log_args::LogArgs;
 use super::output_args::OutputArgs;
 use super::preview_args::PreviewArgs;
 
@@ -56,9 +57,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(super) trace: Option<PathBuf>,
 
-    /// File for a line of JSON per record that ran: place, key, times and exit status. `keylane verify` reads it.
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
-    pub(super) log: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) logs: LogArgs,
 
     /// Progress on standard error.
     #[arg(long, value_enum, default_value = "auto", value_name = "HOW", help_heading = "Output")]
@@ -244,6 +244,7 @@ impl RunArgs {
             "--latest is for records with one key; give --key once"
         );
         self.check_worker()?;
+        self.logs.check(self.worker.worker, self.output.keeps_order())?;
         self.output.check(self.worker.worker)?;
         let FailureArgs { on_fail, dead_letters, .. } = &self.failures;
         ensure!(

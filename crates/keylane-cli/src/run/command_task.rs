@@ -4,11 +4,13 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::key::RecordKey;
-use crate::process::RecordProcessRunner;
+use crate::process::{EndedAttempt, RecordProcessRunner};
 use crate::record_output::{RecordSink, RunOutput};
 use crate::run_stats::RecordLocation;
 
 use super::failures::{FailedRecord, FailureRules};
+use super::log::{LoggedKeys, LoggedResult};
+use super::logs::RunLogs;
 use super::record_template::with_slot;
 use super::slot_numbers::SlotNumbers;
 use crate::record_keys::RecordKeys;
@@ -22,6 +24,7 @@ pub(super) struct CommandRunner {
     pub(super) slots: SlotNumbers,
     /// Whether the command has the number of its slot as an argument.
     pub(super) names_slot: bool,
+    pub(super) logs: Arc<RunLogs>,
 }
 
 /// One record, ready to run. Dropped before its end, it counts as replaced, or as not run if the run
@@ -87,23 +90,67 @@ impl CommandTask {
             true => Cow::Owned(with_slot(argv, slot.number)),
             false => Cow::Borrowed(argv),
         };
-        let ended = processes.run(place, keys, &argv, *attempts, slot.number, sink);
+        let ended = processes.run(place, &keys.first, &argv, *attempts, slot.number, sink);
         drop(slot);
-        let Err(failure) = ended else {
+        // The log of jobs shows the command as it ran.
+        let argv = argv.into_owned();
+        let result = self.settle(&ended);
+        self.log(&argv, &ended, result);
+        match result {
+            LoggedResult::Retry if !self.has_ended => Err(FollowedByAttempt),
+            _ => Ok(()),
+        }
+    }
+
+    /// Counts an attempt that has ended, and acts on a failure. Returns the result for the log.
+    fn settle(&mut self, ended: &EndedAttempt) -> LoggedResult {
+        let CommandRunner { processes, failures, .. } = &*self.runner;
+        let stats = &processes.stats;
+        let Err(failure) = &ended.result else {
             self.has_ended = true;
             stats.succeeded(1);
-            return Ok(());
+            return match ended.is_interrupted {
+                true => LoggedResult::Interrupted,
+                false => LoggedResult::Done,
+            };
         };
-        if failures.goes_on(self.attempts, &failure) && !stats.is_stopping() {
+        let goes_on = failures.goes_on(self.attempts, failure);
+        if goes_on && !stats.is_stopping() {
             let name = failures.name(self.attempts);
             stats.will_retry(&self.place, &self.keys.first, name, &failure.why);
-            return Err(FollowedByAttempt);
+            return LoggedResult::Retry;
         }
         self.has_ended = true;
         let CommandTask { place, keys, raw, attempts, .. } = &*self;
         let record = FailedRecord { place, keys, raw, attempts: *attempts };
-        failures.settle(&record, stats, &failure.why);
-        Ok(())
+        let result = failures.settle(&record, stats, &failure.why);
+        match (ended.is_interrupted, goes_on) {
+            (true, _) => LoggedResult::Interrupted,
+            // The run stops before the next attempt, which a later run makes.
+            (false, true) => LoggedResult::Retry,
+            (false, false) => result,
+        }
+    }
+
+    /// Logs an attempt, before its keys go on. An error ends the run.
+    fn log(&self, argv: &[Vec<u8>], ended: &EndedAttempt, result: LoggedResult) {
+        let CommandRunner { processes, logs, .. } = &*self.runner;
+        let record = (&self.place, &self.keys, self.attempts);
+        if let Err(error) = logs.attempt(record, argv, ended, result) {
+            processes.stop(error);
+        }
+    }
+
+    /// Counts and logs the record as replaced, before the later record of its key starts.
+    fn replaced(&self) {
+        let CommandRunner { processes, logs, .. } = &*self.runner;
+        processes.stats.replaced();
+        let why = "a later record of the key replaced it".to_owned();
+        let keys = LoggedKeys::All(&self.keys);
+        let logged = logs.without_attempt(&self.place, keys, why, LoggedResult::Replaced);
+        if let Err(error) = logged {
+            processes.stop(error);
+        }
     }
 }
 
@@ -115,7 +162,7 @@ impl Drop for CommandTask {
         let stats = &self.runner.processes.stats;
         match stats.is_stopping() {
             true => stats.not_run(1),
-            false => stats.replaced(),
+            false => self.replaced(),
         }
     }
 }

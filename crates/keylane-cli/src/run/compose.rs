@@ -25,11 +25,13 @@ use super::dead_letters::RunDeadLetters;
 use super::dry_run;
 use super::executor::{PoolSettings, RecordExecutor};
 use super::failures::FailureRules;
-use super::log::RecordLog;
+use super::log::RecordOptions;
+use super::logs::{self, RunLogs};
 use super::plan;
 use super::reader::{InputReader, RunOrder};
 use super::record_sinks::RecordSinks;
 use super::record_template::RecordTemplate;
+use super::resume::{self, RecordChoice};
 use super::slot_numbers::SlotNumbers;
 use super::trace::TraceFile;
 use super::worker_events::RunObserver;
@@ -39,6 +41,7 @@ use super::worker_retry_thread;
 /// Runs the command for every record.
 pub(crate) fn run(args: RunArgs) -> anyhow::Result<ExitOutcome> {
     args.check()?;
+    resume::ensure_can_continue(&args)?;
     let (sender, events) = mpsc::channel();
     let source = args.input.open(&args.files)?;
     let (length, meter) = (source.length(), source.meter());
@@ -59,9 +62,10 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<ExitOutcome> {
     let tag = args.output.tag(source.layout())?;
     let results = args.output.results()?;
     let trace = args.trace.as_deref().map(TraceFile::create).transpose()?;
-    let has_limit = args.keys.limit_per_key.is_some();
-    let log = args.log.as_deref().map(|path| RecordLog::create(path, has_limit));
-    let log = log.transpose()?.map(Arc::new);
+    let opened = logs::open(&args, RecordOptions::new(&args, source.layout()))?;
+    let choice = RecordChoice::new(&args, &opened.prior);
+    choice.iter().try_for_each(|choice| resume::check_input(choice, &args))?;
+    let logs = Arc::new(RunLogs::start(&args, opened)?);
     let letters = args.failures.dead_letters.as_deref();
     let letters = letters.map(|place| RunDeadLetters::open(place, source.name())).transpose()?;
 
@@ -71,13 +75,13 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<ExitOutcome> {
     let progress = ProgressDisplay::new(args.progress, length, meter);
     let output = StandardOutput::new(progress.bar(), sender.clone())?;
     let stats = Arc::new(RunStats::new(output));
-    let output = args.output.start(&stats, results, args.input.buffer.get())?;
+    let output = args.output.start(&stats, results, args.input.buffer.get(), logs.clock)?;
     let failures = FailureRules::new(&args.failures, letters, sender.clone());
     let has_details = args.keys.has_claims() || !failures.is_simple();
     let engine = if args.worker.worker {
-        workers(&args, jobs, &output, &stats, &sender, log, failures)?
+        workers(&args, jobs, &output, &stats, &sender, &logs, failures)?
     } else {
-        commands(&args, &plan, &output, &stats, &sender, log, failures)?
+        commands(&args, &plan, &output, &stats, &sender, &logs, failures)?
     };
     let pool = Arc::new(engine.pool(PoolSettings {
         jobs,
@@ -99,19 +103,20 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<ExitOutcome> {
         is_latest: args.keys.latest,
         limit_per_key: args.keys.limit_per_key,
     };
+    choice.iter().for_each(|choice| stats.output.say(choice.summary()));
     let (commands, workers) = (engine.commands(), engine.workers());
-    let sinks = RecordSinks { output, tag, has_limit };
-    let stats_of_reader = Arc::clone(&stats);
     let reader = InputReader {
         source,
         keys,
         plan,
-        stats: stats_of_reader,
+        stats: Arc::clone(&stats),
         order,
-        sinks,
+        sinks: RecordSinks { output, tag, has_limit: args.keys.limit_per_key.is_some() },
         commands,
         workers,
         has_details,
+        logs,
+        choice,
     };
     start_reading(reader, &pool, &sender)?;
     let engine = Arc::new(engine);
@@ -131,7 +136,7 @@ fn commands(
     output: &Arc<RunOutput>,
     stats: &Arc<RunStats>,
     events: &Sender<CoordinatorEvent>,
-    log: Option<Arc<RecordLog>>,
+    logs: &Arc<RunLogs>,
     failures: FailureRules,
 ) -> anyhow::Result<RecordExecutor> {
     let program =
@@ -142,11 +147,11 @@ fn commands(
         events: events.clone(),
         program,
         timeout: args.failures.timeout.map(|time| time.0),
-        log,
+        clock: logs.clock,
     };
     let (slots, names_slot) = (SlotNumbers::default(), plan.names_slot());
-    let output = Arc::clone(output);
-    let runner = CommandRunner { processes, failures, output, slots, names_slot };
+    let (output, logs) = (Arc::clone(output), Arc::clone(logs));
+    let runner = CommandRunner { processes, failures, output, slots, names_slot, logs };
     Ok(RecordExecutor::Processes(Arc::new(runner)))
 }
 
@@ -156,25 +161,26 @@ fn workers(
     output: &Arc<RunOutput>,
     stats: &Arc<RunStats>,
     events: &Sender<CoordinatorEvent>,
-    log: Option<Arc<RecordLog>>,
+    logs: &Arc<RunLogs>,
     failures: FailureRules,
 ) -> anyhow::Result<RecordExecutor> {
     // Trace and log show one record of a key after the other.
-    let is_shown = args.trace.is_some() || log.is_some();
+    let is_shown = args.trace.is_some() || logs.has_log();
     let waits = args.keys.has_claims() || args.keys.latest || failures.hold_keys();
     let keeps_turns = is_shown || waits;
     let has_attempts = failures.retry().is_some();
     let (retries, retried) = WorkerRetries::new();
+    let children = Arc::new(ChildProcesses::new(process::guarded()?)?);
     let observer = RunObserver {
         stats: Arc::clone(stats),
         events: events.clone(),
-        log,
+        logs: Arc::clone(logs),
         output: Arc::clone(output),
         is_plain: output.is_plain(args.output.has_tag()),
         failures,
         retries,
+        children: Arc::clone(&children),
     };
-    let children = Arc::new(ChildProcesses::new(process::guarded()?)?);
     let (placement, command) = (args.worker.placement.worker_keys, worker::command(&args.command)?);
     let workers = WorkerPool::new(jobs, placement, command, children, observer);
     let workers = workers.answer_within(args.worker.worker_timeout.map(|span| span.0));

@@ -1,9 +1,11 @@
 //! Record of a run on its way to a worker, with what its rules need.
 
+use crate::key::RecordKey;
+use crate::record_keys::RecordKeys;
 use crate::record_output::{AttemptReport, RecordSink};
 use crate::run_stats::RecordLocation;
 
-use crate::record_keys::RecordKeys;
+use super::log::LoggedKeys;
 
 /// Record that goes to a worker.
 #[derive(Debug)]
@@ -17,9 +19,22 @@ pub(super) struct DispatchedRecord {
 }
 
 impl DispatchedRecord {
+    /// Number of attempts that have begun.
+    pub(super) fn attempts(&self) -> u32 {
+        self.details.as_ref().map_or(1, |details| details.attempts)
+    }
+
+    /// Keys for the log: `key` is the only one of a record without details.
+    pub(super) fn logged_keys<'r>(&'r self, key: &'r RecordKey) -> LoggedKeys<'r> {
+        match &self.details {
+            Some(details) => LoggedKeys::All(&details.keys),
+            None => LoggedKeys::One(key),
+        }
+    }
+
     /// Report of the attempt that has ended.
     pub(super) fn report<'r>(&self, end_us: i64, error: Option<&'r str>) -> AttemptReport<'r> {
-        let attempt = Some(self.details.as_ref().map_or(1, |details| details.attempts));
+        let attempt = Some(self.attempts());
         let (start_us, end_us) = (Some(self.start_us), Some(end_us));
         AttemptReport { attempt, start_us, end_us, error, ..AttemptReport::default() }
     }

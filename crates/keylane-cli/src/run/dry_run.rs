@@ -88,7 +88,8 @@ fn print_all(
                 // So that the message stands behind the commands of the records before.
                 out.flush().map_err(PreviewStop::Output)?;
                 let file = source.file().cloned();
-                let place = RecordLocation { number: record.number, line: record.line, file };
+                let place =
+                    RecordLocation { number: record.number, line: record.line, file, hash: 0 };
                 let number = place.number;
                 message::say(format_args!("record {number} ({place}, {}): {why}", keys.first));
             }

@@ -16,6 +16,7 @@ use crate::run_stats::{RecordLocation, RunStats};
 use super::args::{FailureArgs, OnFail};
 use super::coordinator_event::{CoordinatorEvent, StopCause};
 use super::dead_letters::RunDeadLetters;
+use super::log::LoggedResult;
 use crate::record_keys::RecordKeys;
 
 /// Rules for failed records.
@@ -128,35 +129,53 @@ impl FailureRules {
         is_held || stopped.all
     }
 
-    /// Acts on the failure of a record's last attempt.
-    pub(super) fn settle(&self, record: &FailedRecord<'_>, stats: &RunStats, why: &str) {
+    /// Acts on the failure of a record's last attempt. Returns the result for the log.
+    pub(super) fn settle(
+        &self,
+        record: &FailedRecord<'_>,
+        stats: &RunStats,
+        why: &str,
+    ) -> LoggedResult {
         let FailedRecord { place, keys, raw, attempts } = record;
         let why = match attempts {
             1 => why.to_owned(),
             _ => format!("{why}, in attempt {attempts}"),
         };
         match self.on_fail {
-            OnFail::Continue => stats.failed(place, &keys.first, why),
-            OnFail::Skip => stats.skipped(place, &keys.first, why),
+            OnFail::Continue => {
+                stats.failed(place, &keys.first, why);
+                LoggedResult::Failed
+            }
+            OnFail::Skip => {
+                stats.skipped(place, &keys.first, why);
+                LoggedResult::Skipped
+            }
             OnFail::StopKey => {
                 self.stopped.lock().stop(keys);
                 stats.failed(place, &keys.first, format_args!("{why}; its key stops"));
+                LoggedResult::Stopped
             }
             OnFail::Stop => {
                 stats.failed(place, &keys.first, why);
                 stats.stop();
                 // The coordinator may have ended the run already.
                 let _ = self.events.send(CoordinatorEvent::Stop(StopCause::RecordFailed));
+                LoggedResult::Stopped
             }
             OnFail::DeadLetter => {
                 let letters = self.letters.as_ref().expect("the options were checked");
                 match letters.write(place, keys, raw, *attempts, &why) {
-                    Ok(()) => stats.buried(place, &keys.first, why),
+                    Ok(()) => {
+                        stats.buried(place, &keys.first, why);
+                        LoggedResult::DeadLetter
+                    }
                     Err(error) => {
                         stats.failed(place, &keys.first, why);
                         stats.stop();
                         let cause = StopCause::Error(error);
                         let _ = self.events.send(CoordinatorEvent::Stop(cause));
+                        // Its letter is missing.
+                        LoggedResult::Interrupted
                     }
                 }
             }

@@ -32,6 +32,11 @@ impl InputArgs {
         }
     }
 
+    /// Whether the first row of each table names its columns.
+    pub(super) fn header(&self) -> bool {
+        self.format.header
+    }
+
     /// Opens the input.
     pub(super) fn open(&self, files: &[PathBuf]) -> anyhow::Result<InputFiles> {
         let opened = InputFiles::open(files, self.format(), self.format.header);

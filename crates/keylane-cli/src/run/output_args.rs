@@ -7,6 +7,7 @@ use anyhow::{Context, ensure};
 use clap::{Args, ValueEnum};
 
 use crate::input::FieldLayout;
+use crate::process::AttemptClock;
 use crate::record_output::{OutputForm, ResultsFolder, RunOutput};
 use crate::run_stats::RunStats;
 use crate::template::Template;
@@ -94,6 +95,11 @@ impl OutputArgs {
         self.tag || self.tagstring.is_some()
     }
 
+    /// Whether output appears in the order of the input.
+    pub(super) fn keeps_order(&self) -> bool {
+        self.keep_order
+    }
+
     /// Creates the folder of results, so that an error is reported before any command starts.
     pub(super) fn results(&self) -> anyhow::Result<Option<ResultsFolder>> {
         self.results.as_deref().map(ResultsFolder::create).transpose()
@@ -105,6 +111,7 @@ impl OutputArgs {
         stats: &Arc<RunStats>,
         results: Option<ResultsFolder>,
         buffer: usize,
+        clock: AttemptClock,
     ) -> anyhow::Result<Arc<RunOutput>> {
         let form = match self.output_format {
             OutputFormat::Ndjson => OutputForm::Json,
@@ -112,6 +119,6 @@ impl OutputArgs {
             OutputFormat::Text => OutputForm::Grouped,
         };
         let window = self.keep_order.then_some(buffer);
-        Ok(Arc::new(RunOutput::start(stats, form, results, window)?))
+        Ok(Arc::new(RunOutput::start(stats, form, results, window, clock)?))
     }
 }

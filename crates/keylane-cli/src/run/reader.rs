@@ -15,10 +15,13 @@ use crate::worker::WorkerPool;
 
 use super::command_task::{CommandRunner, CommandTask};
 use super::dispatched_record::RecordDetails;
+use super::log::{LoggedKeys, LoggedResult, record_hash};
+use super::logs::RunLogs;
 use super::record_pool::RecordPool;
 use super::record_sinks::RecordSinks;
 use super::record_task::{LineTask, RecordBody};
 use super::record_template::{RecordError, RecordTemplate};
+use super::resume::RecordChoice;
 use super::worker_events::RunObserver;
 use super::worker_task::WaitingRecord;
 
@@ -36,6 +39,9 @@ pub(super) struct InputReader {
     pub(super) workers: Option<Arc<WorkerPool<RunObserver>>>,
     /// Whether workers need the details of a record.
     pub(super) has_details: bool,
+    pub(super) logs: Arc<RunLogs>,
+    /// Which records run, if the run continues an earlier one.
+    pub(super) choice: Option<RecordChoice>,
 }
 
 /// Order among the records of a run, beyond their keys.
@@ -55,10 +61,15 @@ impl InputReader {
         let mut record = InputRecord::default();
         while self.next(&mut record)? {
             let at = || format!("{}:{}", self.source.name(), record.line);
+            let hash = if self.logs.has_log() { record_hash(&record.raw) } else { 0 };
+            let runs = self.choice.as_ref().map_or(Ok(true), |choice| choice.runs(&record, hash));
+            if !runs.with_context(at)? {
+                continue;
+            }
             let keys = self.keys.keys_of(&record).with_context(at)?;
             self.stats.read(&keys.first);
             self.stats.hot_keys.read(keys.all());
-            if !self.accept(&record, keys, pool) {
+            if !self.accept(&record, hash, keys, pool)? {
                 return Ok(());
             }
         }
@@ -76,16 +87,27 @@ impl InputReader {
     }
 
     /// Hands one record over; false if the pool takes no more.
-    fn accept(&self, record: &InputRecord, keys: RecordKeys, pool: &RecordPool) -> bool {
+    fn accept(
+        &self,
+        record: &InputRecord,
+        hash: u64,
+        keys: RecordKeys,
+        pool: &RecordPool,
+    ) -> anyhow::Result<bool> {
         let file = self.source.file().cloned();
-        let place = RecordLocation { number: record.number, line: record.line, file };
+        let place = RecordLocation { number: record.number, line: record.line, file, hash };
         let (sink, tagged) = self.sinks.sink(record, &place, &keys);
         let body = self.plan.body(record, keys.first.bytes());
         let is_accepted = match (tagged.map_err(RecordError::from).and(body), pool) {
             (Err(unfit), _) => {
-                // A write error ends the run, which reports it.
-                let _ = sink.refuse(&unfit.to_string());
-                self.stats.refused(&place, &keys.first, unfit);
+                let why = unfit.to_string();
+                let result = match sink.refuse(&why) {
+                    Ok(()) => LoggedResult::Failed,
+                    // The error ends the run, which reports it.
+                    Err(_) => LoggedResult::Interrupted,
+                };
+                self.stats.refused(&place, &keys.first, &why);
+                self.logs.without_attempt(&place, LoggedKeys::All(&keys), why, result)?;
                 true
             }
             (Ok(RecordBody::Argv(argv)), RecordPool::Tasks(pool)) => {
@@ -100,7 +122,7 @@ impl InputReader {
                     true => (RecordKey::Serial, Some(keys.first)),
                     false => (keys.first, None),
                 };
-                self.send(pool, key, LineTask { place, own_key, line, sink, details })
+                self.send(pool, key, LineTask { place, own_key, line, sink, details })?
             }
             (Ok(RecordBody::Line(line)), RecordPool::Tasks(pool)) => {
                 let workers = self.workers.as_ref().expect("lines have workers");
@@ -116,7 +138,7 @@ impl InputReader {
                 unreachable!("a pool of lines has workers")
             }
         };
-        is_accepted && !self.stats.is_stopping()
+        Ok(is_accepted && !self.stats.is_stopping())
     }
 
     /// Details of a record for workers, if they are needed.
@@ -139,18 +161,37 @@ impl InputReader {
         pool: &HandlerPool<RecordKey, LineTask>,
         key: RecordKey,
         task: LineTask,
-    ) -> bool {
+    ) -> anyhow::Result<bool> {
         let is_latest = self.order.is_latest && matches!(key, RecordKey::Named(_));
-        let replaced = match is_latest {
-            true => pool.send_latest(key, task).map(|replaced| replaced.is_some()),
-            false => pool.send(key, task).map(|()| false),
-        };
-        match replaced {
-            Ok(true) => self.stats.replaced(),
-            Ok(false) => {}
-            Err(_) => self.stats.not_run(1),
+        if !is_latest {
+            let is_accepted = pool.send(key, task).is_ok();
+            self.stats.not_run(u64::from(!is_accepted));
+            return Ok(is_accepted);
         }
-        replaced.is_ok()
+        match pool.send_latest(key.clone(), task) {
+            Ok(Some(replaced)) => self.replaced(&replaced, &key)?,
+            Ok(None) => {}
+            Err(_) => {
+                self.stats.not_run(1);
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Counts and logs a record for a worker as replaced.
+    fn replaced(&self, task: &LineTask, key: &RecordKey) -> anyhow::Result<()> {
+        self.stats.replaced();
+        let keys = match &task.details {
+            Some(details) => LoggedKeys::All(&details.keys),
+            None => LoggedKeys::One(key),
+        };
+        self.logs.without_attempt(
+            &task.place,
+            keys,
+            "a later record of the key replaced it".to_owned(),
+            LoggedResult::Replaced,
+        )
     }
 
     fn claims(&self, keys: &RecordKeys) -> Claims<RecordKey> {

@@ -3,10 +3,11 @@
 
 use std::fmt::Display;
 use std::io::Write;
+use std::iter;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
-use crate::process::AttemptFailure;
+use crate::process::{AttemptFailure, AttemptTimes, ChildProcesses, RecordEnd};
 use crate::record_output::{OutputError, RecordSink, RunOutput};
 use crate::run_stats::{RecordLocation, RunStats};
 use crate::worker::{PendingRecord, RecordObserver};
@@ -14,7 +15,8 @@ use crate::worker::{PendingRecord, RecordObserver};
 use super::coordinator_event::{CoordinatorEvent, StopCause};
 use super::dispatched_record::{DispatchedRecord, RecordDetails};
 use super::failures::{FailedRecord, FailureRules};
-use super::log::{LoggedKeys, RecordEnd, RecordLog};
+use super::log::{LoggedAttempt, LoggedResult};
+use super::logs::RunLogs;
 use super::worker_retries::WorkerRetries;
 
 /// A run as an observer: it keeps count, and ends when its workers are no good.
@@ -22,12 +24,13 @@ use super::worker_retries::WorkerRetries;
 pub(super) struct RunObserver {
     pub(super) stats: Arc<RunStats>,
     pub(super) events: Sender<CoordinatorEvent>,
-    pub(super) log: Option<Arc<RecordLog>>,
+    pub(super) logs: Arc<RunLogs>,
     pub(super) output: Arc<RunOutput>,
     /// Whether answers are written as they are, and at once.
     pub(super) is_plain: bool,
     pub(super) failures: FailureRules,
     pub(super) retries: WorkerRetries,
+    pub(super) children: Arc<ChildProcesses>,
 }
 
 impl RunObserver {
@@ -41,11 +44,8 @@ impl RunObserver {
         if let Some(details) = &mut details {
             details.attempts += 1;
         }
-        let start_us = match &self.log {
-            Some(log) => log.now_us(),
-            None if self.output.needs_head() => self.output.now_us(),
-            None => 0,
-        };
+        let needs_times = self.logs.has_log() || self.output.needs_head();
+        let start_us = if needs_times { self.logs.clock.now_us() } else { 0 };
         DispatchedRecord { place, start_us, sink, details }
     }
 
@@ -69,46 +69,64 @@ impl RunObserver {
         }
     }
 
-    /// Ends the run, unless it knows the error.
+    /// Ends the run, which reports the error unless it knows it. No later record of the keys may
+    /// begin, for those whose output was lost have to run again.
     fn stop_output(&self, error: OutputError) {
+        self.stats.stop();
         if !matches!(error, OutputError::NotWritten) {
             self.on_fatal(error.into());
         }
     }
 
-    /// Logs the ends of attempts. An error ends the run.
-    fn log(&self, records: &[PendingRecord<DispatchedRecord>], end: &RecordEnd) {
-        let Some(log) = &self.log else { return };
-        let mut text = Vec::new();
-        for PendingRecord { ticket, key, .. } in records {
-            let DispatchedRecord { place, details, start_us, .. } = ticket;
-            let (keys, attempt) = match details {
-                Some(details) => (LoggedKeys::All(&details.keys), details.attempts),
-                None => (LoggedKeys::One(key), 1),
-            };
-            log.line(&mut text, place, &keys, attempt, *start_us, end);
+    /// Logs the ends of attempts, before their keys go on. An error ends the run.
+    fn log(
+        &self,
+        records: &[PendingRecord<DispatchedRecord>],
+        end: &RecordEnd,
+        results: impl IntoIterator<Item = LoggedResult>,
+    ) {
+        if !self.logs.has_log() {
+            return;
         }
-        if let Err(error) = log.write_text(&text) {
+        let end_us = self.logs.clock.now_us();
+        let lines = records.iter().zip(results).map(|(record, result)| LoggedAttempt {
+            place: &record.ticket.place,
+            keys: record.ticket.logged_keys(&record.key),
+            attempt: record.ticket.attempts(),
+            times: Some(AttemptTimes { start_us: record.ticket.start_us, end_us }),
+            end,
+            result,
+        });
+        if let Err(error) = self.logs.lines(lines) {
             self.on_fatal(error);
         }
     }
 
-    /// Acts on a failed attempt. Returns whether another one follows.
-    fn attempt_failed(&self, record: &PendingRecord<DispatchedRecord>, why: &str) -> bool {
+    /// Acts on a failed attempt. Returns the result for the log; another attempt follows
+    /// [`LoggedResult::Retry`].
+    fn attempt_failed(&self, record: &PendingRecord<DispatchedRecord>, why: &str) -> LoggedResult {
+        // A worker that ends by the run's signal leaves its records for a later run.
+        let is_interrupted = self.children.is_ending();
+        let or_interrupted = |result| match is_interrupted {
+            true => LoggedResult::Interrupted,
+            false => result,
+        };
         let DispatchedRecord { place, details, .. } = &record.ticket;
         let Some(details) = details else {
             self.stats.failed(place, &record.key, why);
-            return false;
+            return or_interrupted(LoggedResult::Failed);
         };
         let RecordDetails { keys, raw, attempts, .. } = &**details;
         let failure = AttemptFailure { why: why.to_owned(), is_final: false };
-        if self.failures.goes_on(*attempts, &failure) && !self.stats.is_stopping() {
+        let goes_on = self.failures.goes_on(*attempts, &failure);
+        if goes_on && !self.stats.is_stopping() {
             self.stats.will_retry(place, &keys.first, self.failures.name(*attempts), why);
-            return true;
+            return LoggedResult::Retry;
         }
         let failed = FailedRecord { place, keys, raw, attempts: *attempts };
-        self.failures.settle(&failed, &self.stats, why);
-        false
+        let result = self.failures.settle(&failed, &self.stats, why);
+        // A run that stops before the next attempt leaves the record for a later run, too.
+        or_interrupted(if goes_on { LoggedResult::Interrupted } else { result })
     }
 }
 
@@ -132,10 +150,14 @@ impl RecordObserver for RunObserver {
             true => self.stats.output.write(lines).map_err(|_| OutputError::NotWritten),
             false => self.write_each(lines, records),
         };
-        if let Err(error) = written {
-            self.stop_output(error);
-        }
-        self.log(records, &RecordEnd::Answered);
+        let result = match written {
+            Ok(()) => LoggedResult::Done,
+            Err(error) => {
+                self.stop_output(error);
+                LoggedResult::Interrupted
+            }
+        };
+        self.log(records, &RecordEnd::Answered, iter::repeat(result));
         self.stats.succeeded(records.len() as u64);
     }
 
@@ -159,9 +181,11 @@ impl RecordObserver for RunObserver {
                 }
             }
         }
-        self.log(records, &RecordEnd::Failed(why.clone()));
-        for record in records.extract_if(.., |record| self.attempt_failed(record, &why)) {
-            let attempts = record.ticket.details.as_ref().map_or(1, |details| details.attempts);
+        let results: Vec<_> = records.iter().map(|it| self.attempt_failed(it, &why)).collect();
+        self.log(records, &RecordEnd::Failed(why), results.iter().copied());
+        let mut results = results.into_iter();
+        for record in records.extract_if(.., |_| results.next() == Some(LoggedResult::Retry)) {
+            let attempts = record.ticket.attempts();
             self.retries.retry(record, self.failures.wait_after(attempts));
         }
     }

@@ -69,6 +69,12 @@ struct HistoryLine<'a> {
     started_at: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     ended_at: Option<Cow<'a, str>>,
+    /// Version of a log of `keylane run`, in its headers.
+    #[serde(default)]
+    keylane_log: Option<u32>,
+    /// Number of the run that ran a finally failed record again.
+    #[serde(default)]
+    rerun: Option<u32>,
 }
 
 /// Fence as a number, or as a string of digits.
@@ -90,6 +96,9 @@ impl History {
     pub(super) fn add_line(&mut self, file: u32, number: u32, line: &[u8]) -> anyhow::Result<()> {
         let line: HistoryLine<'_> = serde_json::from_slice(line)
             .map_err(|error| anyhow::anyhow!("{}", without_line(&error.to_string())))?;
+        if line.keylane_log.is_some() {
+            return Ok(());
+        }
         let Some(times) = self.times(&line)? else {
             // A skipped or cancelled task has an end, and has never started.
             self.lines += 1;
@@ -113,7 +122,13 @@ impl History {
         if keys.is_empty() && line.shared_keys.is_empty() {
             self.keyless += 1;
         }
-        let source = line.source.as_deref();
+        // Records that had failed run again after later ones of their keys, and in order among each
+        // other.
+        let rerun = line.rerun.map(|run| match &line.source {
+            Some(source) => format!("{source}, records run again in run {run}"),
+            None => format!("records run again in run {run}"),
+        });
+        let source = rerun.as_deref().or(line.source.as_deref());
         let first = self.runs.len();
         for (keys, access) in [(&keys, Access::Exclusive), (&line.shared_keys, Access::Shared)] {
             for key in keys {

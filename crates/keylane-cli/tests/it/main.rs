@@ -49,12 +49,15 @@ mod run_compressed;
 mod run_dry;
 mod run_failures;
 mod run_files;
+mod run_joblog;
 mod run_keep_order;
 mod run_keys;
 mod run_output;
 mod run_plan;
 #[cfg(target_os = "linux")]
 mod run_progress;
+mod run_resume;
+mod run_resume_model;
 mod serve_limits;
 mod serve_refuses;
 mod serve_stops;

@@ -8,11 +8,11 @@ use serde_json::Value;
 
 use crate::common::{finish, keylane, named_pipe, run, subcommand};
 
-/// Lines of a log, by the number of the record.
+/// Lines of a log without its header, by the number of the record.
 fn logged(path: &std::path::Path) -> Vec<Value> {
     let text = fs::read_to_string(path).unwrap();
     let mut lines: Vec<Value> =
-        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        text.lines().skip(1).map(|line| serde_json::from_str(line).unwrap()).collect();
     lines.sort_by_key(|line| line["place"].as_u64());
     lines
 }
@@ -106,6 +106,7 @@ fn a_barrier_is_alone_between_all_before_and_all_behind() {
             assert!(lines[barrier..].iter().all(|l| time(l, "start_us") >= time(it, "end_us")));
         }
         finish(subcommand("verify", [path]).spawn().unwrap()).expect(0, &[]);
+        fs::remove_file(&log).unwrap();
     }
 }
 

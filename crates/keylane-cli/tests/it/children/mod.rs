@@ -3,12 +3,13 @@
 
 mod clients;
 mod consume;
-mod dice;
+pub(crate) mod dice;
 pub(crate) mod family;
 mod first_process;
 #[cfg(target_os = "linux")]
 mod long_lines;
 mod run;
 mod run_kills;
+mod run_resume_kills;
 mod serve;
 mod serve_kills;
