@@ -18,8 +18,8 @@ use super::prior::PriorRecords;
 use super::prior_pages::PriorState;
 
 /// Attempts to lock the log. A command that a killed run was starting holds the lock until it has
-/// started, some microseconds.
-const LOCK_ATTEMPTS: u32 = 100;
+/// started: microseconds, or seconds on a machine with much load.
+const LOCK_ATTEMPTS: u32 = 500;
 
 /// Pause between two attempts to lock the log.
 const LOCK_PAUSE: Duration = Duration::from_millis(10);

@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use std::env;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::thread;
 
 use rustix::process::Signal;
 
@@ -62,7 +64,8 @@ fn command(family: &Family, life: u64, is_worker: bool) -> Command {
     let script = script.replace("LIFE", &life.to_string());
     let mut command = keylane([format!("-j{JOBS}")]);
     command.args(["--key", "2", "--resume", "--log"]).arg(family.path("log"));
-    command.env("TMPDIR", family.folder()).stdout(Stdio::null()).stderr(Stdio::null());
+    let said = OpenOptions::new().append(true).create(true).open(family.path("said")).unwrap();
+    command.env("TMPDIR", family.folder()).stdout(Stdio::null()).stderr(said);
     let several = ["--key", "3", "--barrier", "2=barrier", "--null-value", "-"];
     let attempts = ["--attempts", "2", "--backoff", "1ms"];
     match is_worker {
@@ -72,6 +75,19 @@ fn command(family: &Family, life: u64, is_worker: bool) -> Command {
     command.arg(family.path("input")).args(["--", "sh", "-c", &script]);
     command.args(if is_worker { &[][..] } else { &["sh", "{1}"] });
     command
+}
+
+/// Prints what the runs said, if the test fails.
+struct SaidOnFailure(PathBuf);
+
+impl Drop for SaidOnFailure {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            let said = fs::read_to_string(&self.0).unwrap_or_default();
+            let last: Vec<_> = said.lines().rev().take(20).collect();
+            eprintln!("the runs said last, the newest first: {last:#?}");
+        }
+    }
 }
 
 /// Reads what began until `count` records of this life have, or all until `end`.
@@ -149,6 +165,7 @@ fn a_run_that_is_killed_and_continued_loses_nothing_and_repeats_what_ran() {
     let mut dice = Dice::new(2);
     for round in 0..kills.div_ceil(KILLS) {
         let family = Family::new();
+        let _said = SaidOnFailure(family.path("said"));
         let is_worker = round % 2 == 1;
         fs::write(family.path("input"), input(is_worker)).unwrap();
         let mut begun = Vec::new();
