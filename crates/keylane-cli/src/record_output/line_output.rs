@@ -1,17 +1,20 @@
-//! Output of an attempt, written line by line while the command runs. Only its unfinished lines wait:
-//! in memory, beyond that in a temporary file.
+//! Output of an attempt, written line by line while the command runs, or while it has its turn. Its
+//! unfinished lines wait in memory, beyond that in a temporary file.
 
 use std::io::{self, BufWriter, Write};
 
 use crate::output::StandardOutput;
 use crate::process::{CapturedOutput, OutputCapture, OutputStream};
 
+use super::ordered::OutputTurn;
 use super::tag::TagWriter;
 
 /// Output of an attempt, in lines.
 #[derive(Debug)]
 pub(crate) struct LineOutput<'s> {
     output: &'s StandardOutput,
+    /// The turn in which lines appear, if not at once.
+    turn: Option<&'s OutputTurn>,
     tag: &'s [u8],
     /// Lines without their end.
     begun: CapturedOutput,
@@ -21,9 +24,14 @@ pub(crate) struct LineOutput<'s> {
 }
 
 impl<'s> LineOutput<'s> {
-    pub(super) fn new(output: &'s StandardOutput, tag: &'s [u8], is_copied: bool) -> Self {
+    pub(super) fn new(
+        output: &'s StandardOutput,
+        turn: Option<&'s OutputTurn>,
+        tag: &'s [u8],
+        is_copied: bool,
+    ) -> Self {
         let copy = is_copied.then(CapturedOutput::default);
-        LineOutput { output, tag, begun: CapturedOutput::default(), copy, is_refused: false }
+        LineOutput { output, turn, tag, begun: CapturedOutput::default(), copy, is_refused: false }
     }
 
     pub(super) fn push(&mut self, stream: OutputStream, bytes: &[u8]) -> io::Result<()> {
@@ -34,24 +42,29 @@ impl<'s> LineOutput<'s> {
             return self.begun.stream(stream).write_all(bytes);
         };
         let (lines, rest) = bytes.split_at(last + 1);
-        self.write(stream, lines);
+        self.write(stream, lines)?;
         self.begun.stream(stream).write_all(rest)
     }
 
     /// Writes the last lines, which have no end. Returns whether all of standard output was written.
-    pub(super) fn finish(&mut self) -> bool {
+    pub(super) fn finish(&mut self) -> io::Result<bool> {
         for stream in [OutputStream::Stdout, OutputStream::Stderr] {
             if !self.begun.stream(stream).is_empty() {
-                self.write(stream, b"");
+                self.write(stream, b"")?;
             }
         }
-        !self.is_refused
+        self.turn.map_or(Ok(()), OutputTurn::end_lines)?;
+        Ok(!self.is_refused)
     }
 
     /// Writes what has begun, and these lines behind it.
-    fn write(&mut self, stream: OutputStream, lines: &[u8]) {
+    fn write(&mut self, stream: OutputStream, lines: &[u8]) -> io::Result<()> {
         let mut begun = std::mem::take(self.begun.stream(stream));
         let tag = self.tag;
+        if let Some(turn) = self.turn {
+            return turn
+                .add_lines(|live| write_tagged(live.stream(stream), tag, &mut begun, lines));
+        }
         match stream {
             OutputStream::Stdout => {
                 let written = self
@@ -64,6 +77,7 @@ impl<'s> LineOutput<'s> {
                 self.output.write_error(|err| write_tagged(err, tag, &mut begun, lines));
             }
         }
+        Ok(())
     }
 }
 

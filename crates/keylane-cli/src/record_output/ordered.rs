@@ -2,7 +2,9 @@
 //!
 //! Each record has a *turn*, in the order in which the reader asks for them. A turn ends when its record
 //! has ended in any way, because the record owns it ([`OutputTurn`] is dropped with it). A thread writes
-//! the outputs of the first turn when that has ended, and goes on with the next.
+//! the outputs of the first turn when that has ended, and goes on with the next. Of the first turn it
+//! also writes *live* lines, while their command runs: a command adds lines, then notifies the writer if
+//! it waits and the turn is the first.
 //!
 //! Bounds: the reader waits while `window` turns are unwritten, so a slow record or a slow reader of
 //! standard output holds up the rest, and its output is finite. Of the outputs that wait, at most
@@ -66,14 +68,22 @@ struct OrderState {
 #[derive(Debug, Default)]
 struct TurnState {
     outputs: Vec<HeldOutput>,
+    /// Lines of a running attempt, which come after `outputs`.
+    live: Option<LiveLines>,
     has_ended: bool,
 }
+
+/// Whole lines of an attempt that runs. Locked after the state, or alone: the command's thread may write
+/// them to a file of their own meanwhile, for which no other thread waits.
+type LiveLines = Arc<Mutex<CapturedOutput>>;
 
 /// Output of an attempt that waits.
 #[derive(Debug)]
 enum HeldOutput {
     Captured(CapturedOutput),
     Spilled(SpilledOutput),
+    /// Lines of the first turn, which count for no bound.
+    Live(CapturedOutput),
 }
 
 /// Turn of a record. Its drop ends the turn.
@@ -81,6 +91,7 @@ enum HeldOutput {
 pub(super) struct OutputTurn {
     order: Arc<OrderedOutput>,
     number: u64,
+    live: Option<LiveLines>,
 }
 
 impl OrderedOutput {
@@ -111,13 +122,14 @@ impl OrderedOutput {
         }
     }
 
-    /// Begins the next turn.
-    pub(super) fn turn(self: &Arc<Self>) -> OutputTurn {
+    /// Begins the next turn, with live lines or with whole outputs.
+    pub(super) fn turn(self: &Arc<Self>, has_lines: bool) -> OutputTurn {
+        let live = has_lines.then(LiveLines::default);
         let mut state = self.lock();
-        state.turns.push_back(TurnState::default());
+        state.turns.push_back(TurnState { live: live.clone(), ..TurnState::default() });
         let number = state.first + state.turns.len() as u64 - 1;
         drop(state);
-        OutputTurn { order: Arc::clone(self), number }
+        OutputTurn { order: Arc::clone(self), number, live }
     }
 
     /// Writes what is left, in order, and returns when all is written.
@@ -155,12 +167,16 @@ impl OrderedOutput {
         let mut state = self.lock();
         loop {
             let first = state.first;
+            let is_over = state.is_over;
             while batch.len() < BATCH
-                && let Some(turn) = state.turns.front()
-                && (turn.has_ended || state.is_over)
+                && let Some(turn) = state.turns.front_mut()
             {
-                let turn = state.turns.pop_front();
-                batch.extend(turn.into_iter().flat_map(|turn| turn.outputs));
+                let has_ended = turn.has_ended || is_over;
+                turn.take(has_ended, batch);
+                if !has_ended {
+                    break;
+                }
+                state.turns.pop_front();
                 state.first += 1;
             }
             if state.first > first {
@@ -181,7 +197,7 @@ impl OrderedOutput {
     /// Writes an output, or appends it to the text if it is small. A write error ends the run, which
     /// reports it.
     fn write(&self, held: &mut HeldOutput, text: &mut Vec<u8>) {
-        if let HeldOutput::Captured(printed) = held
+        if let HeldOutput::Captured(printed) | HeldOutput::Live(printed) = held
             && printed.stderr.is_empty()
             && let Some(small) = printed.stdout.in_memory()
         {
@@ -194,7 +210,8 @@ impl OrderedOutput {
         self.write_text(text);
         let output = &self.stats.output;
         let _ = match held {
-            HeldOutput::Captured(CapturedOutput { stdout, stderr }) => {
+            HeldOutput::Captured(CapturedOutput { stdout, stderr })
+            | HeldOutput::Live(CapturedOutput { stdout, stderr }) => {
                 output.write_both(|out| stdout.write_to(out), |err| stderr.write_to(err))
             }
             HeldOutput::Spilled(spilled) => {
@@ -212,6 +229,23 @@ impl OrderedOutput {
 
     fn lock(&self) -> MutexGuard<'_, OrderState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl TurnState {
+    /// Takes what can be written of the first turn.
+    fn take(&mut self, has_ended: bool, batch: &mut Vec<HeldOutput>) {
+        let Some(live) = &self.live else {
+            if has_ended {
+                batch.append(&mut self.outputs);
+            }
+            return;
+        };
+        batch.append(&mut self.outputs);
+        // A command that adds lines now notifies afterwards.
+        let lines = live.try_lock().map(|mut lines| std::mem::take(&mut *lines));
+        let lines = lines.ok().filter(|lines| !lines.is_empty());
+        batch.extend(lines.map(HeldOutput::Live));
     }
 }
 
@@ -239,12 +273,46 @@ impl OutputTurn {
         Ok(())
     }
 
+    /// Adds whole lines of a running attempt.
+    ///
+    /// # Errors
+    /// If they do not fit into memory and a temporary file cannot be written.
+    pub(super) fn add_lines(
+        &self,
+        add: impl FnOnce(&mut CapturedOutput) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let Some(live) = &self.live else { return Ok(()) };
+        add(&mut live.lock().unwrap_or_else(PoisonError::into_inner))?;
+        self.notify(&mut self.order.lock());
+        Ok(())
+    }
+
+    /// Ends the lines of an attempt: those that have to wait do so as any other output.
+    pub(super) fn end_lines(&self) -> io::Result<()> {
+        let Some(live) = &self.live else { return Ok(()) };
+        if self.order.lock().first == self.number {
+            return Ok(());
+        }
+        let lines = std::mem::take(&mut *live.lock().unwrap_or_else(PoisonError::into_inner));
+        self.add(lines)
+    }
+
+    /// Notifies the writer if it waits for this turn.
+    fn notify(&self, state: &mut OrderState) {
+        if state.first == self.number && std::mem::take(&mut state.is_idle) {
+            self.order.ended.notify_one();
+        }
+    }
+
     fn hold(&self, state: &mut OrderState, held: HeldOutput) {
         let index = self.number.checked_sub(state.first);
         let turn = index.and_then(|index| state.turns.get_mut(index as usize));
         // After the end of the run there is none: only the reader may still refuse a record.
         if let Some(turn) = turn {
             turn.outputs.push(held);
+            if turn.live.is_some() {
+                self.notify(state);
+            }
         }
     }
 }

@@ -105,7 +105,7 @@ impl RunOutput {
         tag: Option<Vec<u8>>,
         head: Vec<u8>,
     ) -> RecordSink {
-        let turn = self.order.as_ref().map(|order| order.turn());
+        let turn = self.order.as_ref().map(|order| order.turn(self.form == OutputForm::Lines));
         let tag = tag.map(tag_of).unwrap_or_default();
         RecordSink { output: Arc::clone(self), number, tag, head, turn }
     }
@@ -122,7 +122,8 @@ impl RecordSink {
         let RunOutput { stats, form, results, .. } = &*self.output;
         match form {
             OutputForm::Lines => {
-                AttemptReceiver::Lines(LineOutput::new(&stats.output, &self.tag, results.is_some()))
+                let (turn, is_copied) = (self.turn.as_ref(), results.is_some());
+                AttemptReceiver::Lines(LineOutput::new(&stats.output, turn, &self.tag, is_copied))
             }
             OutputForm::Grouped | OutputForm::Json => {
                 AttemptReceiver::Whole(CapturedOutput::default())
@@ -142,7 +143,7 @@ impl RecordSink {
         let (printed, is_written) = match received {
             AttemptReceiver::Whole(printed) => (Some(printed), true),
             AttemptReceiver::Lines(mut lines) => {
-                let is_written = lines.finish();
+                let is_written = lines.finish()?;
                 (lines.copy, is_written)
             }
         };

@@ -20,7 +20,8 @@ pub(super) struct OutputArgs {
     #[arg(short, long)]
     keep_order: bool,
 
-    /// Each line appears as soon as it is complete, instead of the output of a command as a whole.
+    /// Each line appears as soon as it is complete, instead of the output of a command as a whole. With
+    /// -k, those of the first unfinished record do.
     #[arg(long, visible_alias = "lb")]
     line_buffer: bool,
 
@@ -54,11 +55,6 @@ impl OutputArgs {
     /// Refuses combinations of options that contradict each other.
     pub(super) fn check(&self, has_workers: bool) -> anyhow::Result<()> {
         let is_json = self.output_format == OutputFormat::Ndjson;
-        ensure!(
-            !(self.line_buffer && self.keep_order),
-            "--line-buffer shows lines while their commands run, and --keep-order (-k) shows output in the order of \
-             the input; keep one"
-        );
         ensure!(
             !(self.line_buffer && is_json),
             "--line-buffer shows lines while their commands run, and --output-format ndjson has a line for each \

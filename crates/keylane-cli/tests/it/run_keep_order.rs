@@ -53,6 +53,46 @@ fn no_output_overtakes_that_of_an_earlier_record() {
     );
 }
 
+/// A command is quiet when its turn comes: its lines appear all the same.
+#[test]
+fn lines_appear_while_their_command_runs_when_it_has_its_turn() {
+    let gate = Gate::new();
+    ["gate1", "gate2", "begun"].iter().for_each(|name| named_pipe(Path::new(&gate.path(name))));
+    let script =
+        "echo begin $1; printf 'end '; test $1 = 1 || echo on > BEGUN; read word < GATE$1; echo $1";
+    let script = script.replace("GATE", &gate.path("gate")).replace("BEGUN", &gate.path("begun"));
+    let words = ["-k", "--line-buffer", "--tag", "-j2", "--key", "1", "--"];
+    let mut run =
+        keylane([&words[..], &["sh", "-c", &script, "sh", "{}"]].concat()).spawn().unwrap();
+    run.stdin.take().unwrap().write_all(b"1\n2\n").unwrap();
+    let mut lines = BufReader::new(run.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let open = |name: &str| {
+        let mut gate = OpenOptions::new().read(true).write(true).open(gate.path(name)).unwrap();
+        gate.write_all(b"go\n").unwrap();
+        gate
+    };
+    let mut begun = String::new();
+    BufReader::new(File::open(gate.path("begun")).unwrap()).read_line(&mut begun).unwrap();
+    assert_eq!(lines.next().unwrap(), "1\tbegin 1");
+    let _first = open("gate1");
+    assert_eq!(lines.next().unwrap(), "1\tend 1");
+    assert_eq!(lines.next().unwrap(), "2\tbegin 2");
+    let _second = open("gate2");
+    assert_eq!(lines.collect::<Vec<_>>(), ["2\tend 2"]);
+    finish(run).expect(0, &[]);
+}
+
+#[test]
+fn attempts_with_lines_are_in_order() {
+    let script =
+        r#"echo "$1 $KEYLANE_ATTEMPT a"; echo "$1 $KEYLANE_ATTEMPT b"; test $KEYLANE_ATTEMPT = 2"#;
+    let words = ["-k", "--lb", "-j4", "--attempts", "2", "--backoff", "1ms", "--key", "1", "--"];
+    let outcome = run(&[&words[..], &["sh", "-c", script, "sh", "{}"]].concat(), numbers(60));
+    outcome.expect(0, &[]);
+    let of = |number| ["1 a", "1 b", "2 a", "2 b"].map(|end| format!("{number} {end}\n")).concat();
+    assert_eq!(outcome.stdout, (1..=60).map(of).collect::<String>());
+}
+
 #[test]
 fn thousands_of_records_are_in_order_with_commands_and_with_workers() {
     let command = ["-k", "-j4", "--buffer", "7", "--key", "1", "--", "echo"];
@@ -135,10 +175,10 @@ fn more_output_than_memory_should_hold_waits_in_files() {
     assert_eq!(ends, numbers(60).lines().collect::<Vec<_>>());
 }
 
-/// Of four records, the first waits at the gate while those up to `last` have ended.
+/// Of four records, the first waits at the gate, and those up to `last` have printed.
 fn waiting(gate: &Gate, buffer: &str, last: u32) -> std::process::Child {
     named_pipe(Path::new(&gate.path("begun")));
-    let script = "test $1 != 1 || read word < GATE; echo $1; test $1 = 1 || echo $1 > PIPE";
+    let script = "if test $1 = 1; then echo 1 > PIPE; read word < GATE; fi; echo $1; test $1 = 1 || echo $1 > PIPE";
     let script = script.replace("GATE", &gate.path("gate")).replace("PIPE", &gate.path("begun"));
     let words = ["-k", "-j2", "--buffer", buffer, "--key", "1", "--"];
     let mut run =
@@ -146,9 +186,9 @@ fn waiting(gate: &Gate, buffer: &str, last: u32) -> std::process::Child {
     let begun = OpenOptions::new().read(true).write(true).open(gate.path("begun")).unwrap();
     run.stdin.as_mut().unwrap().write_all(numbers(4).as_bytes()).unwrap();
     let mut begun: Vec<_> =
-        BufReader::new(begun).lines().take(last as usize - 1).map(Result::unwrap).collect();
+        BufReader::new(begun).lines().take(last as usize).map(Result::unwrap).collect();
     begun.sort_unstable();
-    assert_eq!(begun.join("\n") + "\n", lines(2, last));
+    assert_eq!(begun.join("\n") + "\n", lines(1, last));
     run
 }
 
@@ -190,7 +230,8 @@ fn an_interrupt_reads_no_further_record() {
 #[test]
 fn a_reader_that_has_had_enough_ends_the_run_quietly() {
     for words in [
-        &["-k", "-j2", "--key", "1", "--", "echo"][..],
+        &["-k", "--lb", "-j2", "--key", "1", "--", "echo"][..],
+        &["-k", "-j2", "--key", "1", "--", "echo"],
         &["-k", "-j2", "--key", "1", "--worker", "--", "cat"],
     ] {
         let mut child = keylane(words).spawn().unwrap();
@@ -209,9 +250,11 @@ fn a_reader_that_has_had_enough_ends_the_run_quietly() {
 #[test]
 fn a_full_disk_is_named() {
     let full = || File::options().write(true).open("/dev/full").unwrap();
-    let mut command = keylane(["-k", "--key", "1", "--", "echo"]);
-    command.stdout(full());
-    feed(command, b"a\nb\n").expect(255, &["cannot write to standard output"]);
+    for form in [&[][..], &["--line-buffer"]] {
+        let mut command = keylane([&["-k", "--key", "1"][..], form, &["--", "echo"]].concat());
+        command.stdout(full());
+        feed(command, b"a\nb\n").expect(255, &["cannot write to standard output"]);
+    }
     // The first record holds up output for which the folder of temporary files has no room.
     let gate = Gate::new();
     let script = "ulimit -f 100; exec \"$0\" run -k -j2 --key 1 -- sh -c 'test $1 != 1 || read word < GATE; \
