@@ -1,22 +1,36 @@
 #!/usr/bin/env python3
-"""Measures how long other requests wait while a large job is accepted, cancelled and retried. Linux, loopback only.
+"""Measures how long other requests wait while a large job is accepted, cancelled, read and retried. Linux, loopback only.
 
     cargo build --profile dist -p keylane-cli
     python3 crates/keylane-service/benches/large_job.py target/dist/keylane 1000000
 
 Another process asks one request after the other all the time: it submits a job with a key of its own, and asks for that.
 For each phase the number of its requests, their p50 and p99, and the longest are printed; and for how long the large job
-kept its phase. `idle` is before the large job, so it shows what the machine adds.
+kept its phase. `idle` is before the large job, so it shows what the machine adds. In the phase `read` all results of a job
+of a tenth of the size, which has ended before, are read by number and by key, beside the upload of a second large job.
 """
 
+import http.client
 import json
 import multiprocessing
 import os
 import socket
+import subprocess
 import sys
 import tempfile
+import threading
 import time
-import subprocess
+
+
+# Answers each task at once.
+WORKER = """
+import json, sys
+print('{"op":"ready"}', flush=True)
+for line in sys.stdin:
+    message = json.loads(line)
+    if message["op"] == "task":
+        print('{"op":"done","id":%s,"result":1}' % json.dumps(message["id"]), flush=True)
+"""
 
 
 class Client:
@@ -48,14 +62,14 @@ class Client:
         self.stream.sendall(head.encode() + text)
         return self.answer()
 
-    def upload(self, count):
-        """Submits a job with as many subtasks, each with a key of its own."""
+    def upload(self, count, kind="wait"):
+        """Submits a job with `count` subtasks, each with a key of its own."""
         head = (
             "POST /v1/jobs HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/x-ndjson\r\n"
             "transfer-encoding: chunked\r\n\r\n"
         )
         self.stream.sendall(head.encode())
-        text = ['{"kind":"wait"}\n']
+        text = ['{"kind":"%s"}\n' % kind]
         for number in range(count):
             text.append('{"key":"customer-%d"}\n' % number)
             if number % 50_000 == 49_999 or number + 1 == count:
@@ -64,6 +78,18 @@ class Client:
                 text = []
         self.stream.sendall(b"0\r\n\r\n")
         return self.answer()["id"]
+
+
+def read_results(port, job, order, lines):
+    """Reads all results of a job as one stream, and adds their number to `lines`."""
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+    connection.request("GET", f"/v1/jobs/{job}/results?order={order}", headers={"accept": "application/x-ndjson"})
+    response = connection.getresponse()
+    assert response.status == 200, response.read()
+    number = 0
+    while part := response.read(1 << 20):
+        number += part.count(b"\n")
+    lines.append(number)
 
 
 def probe(port, stop, phase, times):
@@ -93,7 +119,7 @@ def is_whole(job):
     return "entering" not in reasons
 
 
-def run(port, count, phase, lasted):
+def run(port, count, ended, phase, lasted):
     def during(number, work):
         phase.value = number
         begin = time.monotonic()
@@ -113,15 +139,30 @@ def run(port, count, phase, lasted):
 
     during(3, cancel)
 
+    def read():
+        lines = []
+        orders = ["submit", "key"]
+        readers = [threading.Thread(target=read_results, args=(port, ended, order, lines)) for order in orders]
+        for reader in readers:
+            reader.start()
+        second = Client(port).upload(count)
+        for reader in readers:
+            reader.join()
+        assert lines == [max(1, count // 10)] * len(orders), lines
+        client.ask("POST", f"/v1/jobs/{second}/cancel", {"mode": "kill"})
+        wait_until(client, second, lambda job: job["state"] == "cancelled")
+
+    during(4, read)
+
     def retry():
         client.ask("POST", f"/v1/jobs/{job}/retry", {"only": "unsuccessful"})
         wait_until(client, job, is_whole)
 
-    during(4, retry)
-    phase.value = 5
+    during(5, retry)
+    phase.value = 6
 
 
-NAMES = ["idle", "accepted", "entering", "cancelled", "retried", "after"]
+NAMES = ["idle", "accepted", "entering", "cancelled", "read", "retried", "after"]
 
 
 def main(keylane, count):
@@ -133,21 +174,25 @@ def main(keylane, count):
     with open(config, "w") as file:
         file.write(
             f'[server]\nlisten = "127.0.0.1:{port}"\nstore = "{folder.name}/store"\n[kinds.wait]\nlease = "30s"\n'
+            f'[kinds.done]\nworker = ["python3", "-c", {json.dumps(WORKER)}]\n'
         )
     server = subprocess.Popen([keylane, "serve", "--config", config], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     while True:
         try:
-            Client(port).stream.close()
+            Client(port).ask("GET", "/readyz")
             break
-        except ConnectionRefusedError:
+        except (ConnectionRefusedError, AssertionError):
             if server.poll() is not None:
                 sys.exit(f"the server ended with {server.returncode}")
             time.sleep(0.02)
+    client = Client(port)
+    ended = client.upload(max(1, count // 10), "done")
+    wait_until(client, ended, lambda job: job["state"] == "succeeded")
     stop, phase, times = multiprocessing.Event(), multiprocessing.Value("i", 0), multiprocessing.Queue()
     prober = multiprocessing.Process(target=probe, args=(port, stop, phase, times))
     prober.start()
     lasted = []
-    run(port, count, phase, lasted)
+    run(port, count, ended, phase, lasted)
     stop.set()
     found = {}
     for at, submitted, asked in iter(times.get, None):

@@ -29,6 +29,10 @@ pub(super) struct EndedSubtasks {
 /// Maximum number of subtasks reported as ended twice.
 const MAX_NAMED: usize = 100;
 
+/// Number of rows that are read in one statement: some milliseconds. The index of a large job takes
+/// many such reads, and its log can restart between two of them.
+const ROWS_IN_SLICE: u32 = 1_000;
+
 impl EndedSubtasks {
     pub(super) fn new(job: JobNumber, total: u32) -> Self {
         let places = vec![0; total as usize];
@@ -58,11 +62,21 @@ impl EndedSubtasks {
 
     /// Reads the rows added since the last read.
     pub(super) fn read_on(&mut self, connection: &Connection) -> Result<(), ReadError> {
+        while self.read_slice(connection)? {}
+        Ok(())
+    }
+
+    /// Reads at most [`ROWS_IN_SLICE`] rows added since the last read. Returns whether there may be
+    /// more.
+    fn read_slice(&mut self, connection: &Connection) -> Result<bool, ReadError> {
         let (first, last) = rows_of(self.job);
+        let before = self.next_row;
         let mut rows = connection.prepare_cached(
-            "SELECT place, count, numbers FROM outcome WHERE place BETWEEN ?1 AND ?2 ORDER BY place",
+            "SELECT place, count, numbers FROM outcome WHERE place BETWEEN ?1 AND ?2
+             ORDER BY place LIMIT ?3",
         )?;
-        let mut rows = rows.query([first + i64::from(self.next_row), last])?;
+        let first = first + i64::from(before);
+        let mut rows = rows.query([first, last, i64::from(ROWS_IN_SLICE)])?;
         while let Some(row) = rows.next()? {
             let place = row.get::<_, i64>(0)?.cast_unsigned();
             let (_, number) = at(place);
@@ -82,7 +96,21 @@ impl EndedSubtasks {
             }
             self.next_row += 1;
         }
-        Ok(())
+        Ok(self.next_row - before == ROWS_IN_SLICE)
+    }
+
+    /// Makes room for the subtasks that the job may have gained since.
+    fn grow(&mut self, total: u32) {
+        let places = (total as usize).max(self.places.len());
+        self.places.resize(places, 0);
+    }
+
+    /// Empties an index that met a damaged row.
+    fn clear_after_error<T>(&mut self, read: Result<T, ReadError>) -> Result<T, ReadError> {
+        if read.is_err() {
+            *self = EndedSubtasks::new(self.job, self.places.len() as u32);
+        }
+        read
     }
 
     fn note(
@@ -166,7 +194,7 @@ pub struct PinnedIndex {
 }
 
 /// Index of a job, for all of its queries.
-type SharedIndex = Mutex<EndedSubtasks>;
+pub(super) type SharedIndex = Mutex<EndedSubtasks>;
 
 /// Indexes by job. Queries of one job exclude each other, so that its rows are read once for all of
 /// them.
@@ -205,38 +233,46 @@ struct CachedIndex {
 }
 
 impl EndedCache {
-    /// Calls `look` with the current index of a job.
-    pub(super) fn with<T>(
-        &self,
+    /// Reads the next rows of an index, and returns whether there may be more. Called before
+    /// [`with`](Self::with), each time without a snapshot, so that a long read does not keep the log
+    /// from restarting.
+    pub(super) fn read_slice(
+        index: &SharedIndex,
         connection: &Connection,
-        job: JobNumber,
+        total: u32,
+    ) -> Result<bool, ReadError> {
+        let mut ended = index.lock().unwrap_or_else(PoisonError::into_inner);
+        ended.grow(total);
+        let read = ended.read_slice(connection);
+        ended.clear_after_error(read)
+    }
+
+    /// Calls `look` with an index from [`keep`](Self::keep), with all rows that the connection sees.
+    pub(super) fn with<T>(
+        index: &SharedIndex,
+        connection: &Connection,
         total: u32,
         look: impl FnOnce(&EndedSubtasks) -> T,
     ) -> Result<T, ReadError> {
-        let kept = self.keep(job, total);
-        let mut ended = kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ended = index.lock().unwrap_or_else(PoisonError::into_inner);
         if !ended.is_seen_by(connection)? {
             // A private index: this reader's snapshot is older than the cached index.
+            let job = ended.job;
             drop(ended);
             let mut ended = EndedSubtasks::new(job, total);
             ended.read_on(connection)?;
             return Ok(look(&ended));
         }
-        // The job may have gained subtasks since.
-        let places = (total as usize).max(ended.places.len());
-        ended.places.resize(places, 0);
-        if let Err(error) = ended.read_on(connection) {
-            // An index that met a damaged row is not kept.
-            *ended = EndedSubtasks::new(job, total);
-            return Err(error);
-        }
+        ended.grow(total);
+        let read = ended.read_on(connection);
+        ended.clear_after_error(read)?;
         Ok(look(&ended))
     }
 
     /// Returns the cached index of a job, or a new one, and evicts those used least recently. The
     /// requested index stays however large it is, so that its rows are not read again for each
     /// page.
-    fn keep(&self, job: JobNumber, total: u32) -> Arc<SharedIndex> {
+    pub(super) fn keep(&self, job: JobNumber, total: u32) -> Arc<SharedIndex> {
         let mut inner = self.lock();
         inner.clock += 1;
         let used = inner.clock;
@@ -316,7 +352,10 @@ mod tests {
         later.execute(sql, rusqlite::params![place.cast_signed(), count, numbers, body]).unwrap();
 
         let cache = EndedCache::default();
-        let has = |reader: &Connection| cache.with(reader, job, 1, |ended| ended.has(0)).unwrap();
+        let index = cache.keep(job, 1);
+        let has = |reader: &Connection| {
+            EndedCache::with(&index, reader, 1, |ended| ended.has(0)).unwrap()
+        };
         assert!(has(&later));
         assert!(!has(&earlier));
         assert!(has(&later));
@@ -348,11 +387,14 @@ mod tests {
             .unwrap();
 
         let cache = EndedCache::default();
-        let rows_read = || cache.with(&connection, job, large, |ended| ended.next_row).unwrap();
+        let rows_read = || {
+            let index = cache.keep(job, large);
+            EndedCache::with(&index, &connection, large, |ended| ended.next_row).unwrap()
+        };
         assert_eq!(rows_read(), 1);
         let kept = || cache.inner.lock().unwrap().jobs.keys().copied().collect::<Vec<_>>();
         assert_eq!(kept(), [job], "the next page reads only what has come since");
-        cache.with(&connection, JobNumber(2), 1, |_| ()).unwrap();
+        drop(cache.keep(JobNumber(2), 1));
         assert_eq!(kept(), [JobNumber(2)], "and it goes when another job is asked about");
     }
 
@@ -392,7 +434,8 @@ mod tests {
         let max_pinned_bytes = size_of_index(2 * TOTAL);
         let cache = EndedCache { max_bytes, max_pinned_bytes, ..EndedCache::default() };
         let page = |job| {
-            assert!(cache.with(&connection, job, TOTAL, |ended| ended.has(0)).unwrap());
+            let index = cache.keep(job, TOTAL);
+            assert!(EndedCache::with(&index, &connection, TOTAL, |ended| ended.has(0)).unwrap());
         };
         let read_in_turns = || (0..10).for_each(|_| jobs.into_iter().for_each(page));
 
@@ -407,5 +450,52 @@ mod tests {
         let before = cache.lock().begun;
         read_in_turns();
         assert!(cache.lock().begun >= before + 20, "without pins they evict each other");
+    }
+
+    /// Regression: a page of results read all outcomes of a large job in one statement, whose
+    /// snapshot kept the log from restarting.
+    #[test]
+    fn the_log_restarts_while_the_outcomes_of_a_large_job_are_read() {
+        use keylane_storage::sqlite;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let writer = sqlite::writer(&path, None).unwrap();
+        writer.execute_batch(LAYOUT.tables).unwrap();
+        let (job, rows) = (JobNumber(3), 2 * ROWS_IN_SLICE + 1);
+        let insert = "INSERT INTO outcome (place, count, numbers, body) VALUES (?1, ?2, ?3, ?4)";
+        writer.execute_batch("BEGIN").unwrap();
+        for number in 0..rows {
+            let mut row = OutcomeRow::default();
+            let (kind, result) = (OutcomeKind::Succeeded, Vec::new());
+            row.push(&SubtaskOutcome {
+                number,
+                attempt: 1,
+                kind,
+                started_ms: 1,
+                ended_ms: 2,
+                result,
+            });
+            let place = place(job, number);
+            let (count, numbers, body) = row.sealed(place);
+            let values = rusqlite::params![place.cast_signed(), count, numbers, body];
+            writer.prepare_cached(insert).unwrap().execute(values).unwrap();
+        }
+        writer.execute_batch("COMMIT").unwrap();
+
+        let cache = EndedCache::default();
+        let index = cache.keep(job, rows);
+        let reader = sqlite::reader(&path).unwrap();
+        let mut restarts = 0;
+        while EndedCache::read_slice(&index, &reader, rows).unwrap() {
+            writer
+                .execute_batch("INSERT INTO loose (job) VALUES (last_insert_rowid() + 1)")
+                .unwrap();
+            assert!(sqlite::log_bytes(&writer).unwrap() > 0);
+            assert!(sqlite::checkpoint(&writer, sqlite::Checkpoint::Reset).unwrap());
+            restarts += 1;
+        }
+        assert_eq!(restarts, 2);
+        let read = EndedCache::with(&index, &reader, rows, |ended| ended.counts.succeeded);
+        assert_eq!(read.unwrap(), rows);
     }
 }

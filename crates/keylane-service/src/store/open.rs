@@ -83,11 +83,11 @@ impl Store {
             state,
             mark,
             highest_boot,
+            readers: readers(&path, &shared),
             shared,
             loose,
             resting: false,
             opened,
-            readers: Arc::new(ReaderPool::new(&path)),
             path: path.clone(),
             max_bytes: settings.max_bytes,
             is_log_stale: false,
@@ -101,6 +101,19 @@ impl Store {
             .map_err(StoreOpenError::reading(store.path()))?;
         Ok((store, recovered))
     }
+}
+
+/// Creates the pool of readers. The end of the last one wakes a writer that awaits it.
+fn readers(path: &Path, shared: &Arc<StoreShared>) -> Arc<ReaderPool> {
+    let readers = Arc::new(ReaderPool::new(path));
+    // Weak, so that the pool does not keep the store open.
+    let shared = Arc::downgrade(shared);
+    readers.after_last(move || {
+        if let Some(shared) = shared.upgrade() {
+            shared.queue.wake();
+        }
+    });
+    readers
 }
 
 /// Records the opening in the file and in its companions. Returns whether the disk was full, so that

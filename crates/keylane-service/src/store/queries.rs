@@ -4,11 +4,13 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use rusqlite::Connection;
+
 use super::alias::{self, JobAlias};
 use super::audit::{self, AuditFilter, AuditPage, AuditRetention};
 use super::change::{IdempotencyEntry, KeyRecord};
 use super::chunk::Chunk;
-use super::ended::PinnedIndex;
+use super::ended::{EndedCache, PinnedIndex, SharedIndex};
 use super::error::ReadError;
 use super::handle::Store;
 use super::logs::{self, AttemptLog};
@@ -17,6 +19,12 @@ use super::read::{self, JobFilter, JobPage, StoredJob};
 use super::row_numbers::place;
 use super::schedules::{self, ScheduleRecord, ScheduleRow};
 use crate::ids::{JobId, JobNumber, Key, SubtaskNumber};
+
+/// Returns the number of subtasks of a job.
+fn total_of(reader: &Connection, job: JobNumber) -> Result<u32, ReadError> {
+    let found = read::find_job(reader, job)?.ok_or(ReadError::NoSuchJob { job })?;
+    Ok(found.0.total)
+}
 
 impl Store {
     /// Returns a job, or `None` if it does not exist.
@@ -142,11 +150,11 @@ impl Store {
         job: JobNumber,
         numbers: impl IntoIterator<Item = SubtaskNumber>,
     ) -> Result<Vec<Option<SubtaskOutcome>>, ReadError> {
+        let index = self.ended_index(job)?;
         self.with_reader(|reader| {
             let snapshot = reader.unchecked_transaction()?;
-            let total =
-                read::find_job(&snapshot, job)?.ok_or(ReadError::NoSuchJob { job })?.0.total;
-            let places: Vec<_> = self.ended().with(&snapshot, job, total, |ended| {
+            let total = total_of(&snapshot, job)?;
+            let places: Vec<_> = EndedCache::with(&index, &snapshot, total, |ended| {
                 numbers.into_iter().map(|number| ended.place(number)).collect()
             })?;
             // Subtasks that ended in one transaction share a row, which is read once.
@@ -165,6 +173,15 @@ impl Store {
             }
             Ok(found)
         })
+    }
+
+    /// Returns the index of a job's ended subtasks, read up to about the current commit in short
+    /// steps: between two of them the log can restart.
+    fn ended_index(&self, job: JobNumber) -> Result<Arc<SharedIndex>, ReadError> {
+        let total = self.with_reader(|reader| total_of(reader, job))?;
+        let index = self.ended().keep(job, total);
+        while self.with_reader(|reader| EndedCache::read_slice(&index, reader, total))? {}
+        Ok(index)
     }
 
     /// Keeps in memory which subtasks of a job have ended until the result is dropped, so that a
@@ -187,11 +204,11 @@ impl Store {
         job: JobNumber,
         mut outcomes: Vec<RecordedOutcome>,
     ) -> Result<Vec<RecordedOutcome>, ReadError> {
+        let index = self.ended_index(job)?;
         self.with_reader(|reader| {
             let snapshot = reader.unchecked_transaction()?;
-            let total =
-                read::find_job(&snapshot, job)?.ok_or(ReadError::NoSuchJob { job })?.0.total;
-            self.ended().with(&snapshot, job, total, |ended| {
+            let total = total_of(&snapshot, job)?;
+            EndedCache::with(&index, &snapshot, total, |ended| {
                 outcomes.retain(|one| ended.place(one.outcome.number) == Some(one.place));
             })?;
             Ok(outcomes)

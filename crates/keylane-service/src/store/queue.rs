@@ -54,7 +54,7 @@ struct QueueState {
     /// Whether uploads stay in the queue, because a checkpoint runs beside the writer. Set by the
     /// writer, and unset at the end of the checkpoint.
     holds_uploads: bool,
-    /// Whether a hold has ended since the writer last took requests.
+    /// Whether a hold has ended, or awaited readers have left, since the writer last took requests.
     is_released: bool,
     /// Waker of a writer that is a task, from its last [`poll_filled`](WriteQueue::poll_filled).
     waker: Option<Waker>,
@@ -161,7 +161,7 @@ impl WriteQueue {
     }
 
     /// Takes all requests and some uploads, and waits for one unless `only_look`. The list is empty
-    /// if there is none, and when a hold has ended. Returns `None` when the queue is closed and
+    /// if there is none, and when a hold has ended or awaited readers have left. Returns `None` when the queue is closed and
     /// empty.
     pub(super) fn take(&self, only_look: bool) -> Option<Vec<WriteRequest>> {
         let mut line = self.line();
@@ -203,6 +203,12 @@ impl WriteQueue {
             line.holds_uploads = false;
             line.is_released = true;
         }
+        self.changed.notify_one();
+    }
+
+    /// Ends the writer's wait for requests.
+    pub(super) fn wake(&self) {
+        self.line().is_released = true;
         self.changed.notify_one();
     }
 

@@ -107,6 +107,7 @@ impl StoreWriter {
             return Ok(());
         }
         self.checkpoint(Checkpoint::Reset)?;
+        self.readers.resume();
         match sqlite::bytes_on_disk(&self.path) <= most.saturating_add(MAX_LOG_BEYOND) {
             true => Ok(()),
             false => Err(SqliteError::Full),
@@ -239,16 +240,35 @@ impl GroupCommit for StoreWriter {
         self.background.poll()
     }
 
-    fn checkpoint(&mut self, mode: Checkpoint) -> Result<(), SqliteError> {
+    fn checkpoint(&mut self, mode: Checkpoint) -> Result<bool, SqliteError> {
         if let CheckpointState::Ended(result) = self.background.wait() {
             result?;
         }
-        let _pause = mode.pauses_readers().then(|| self.readers.pause());
-        if mode == Checkpoint::EndReaders {
-            self.readers.end_active();
+        if mode == Checkpoint::Reset {
+            self.readers.pause();
         }
-        self.is_log_stale &= mode == Checkpoint::Passive;
-        Ok(sqlite::checkpoint(&self.connection, mode)?)
+        let is_done = sqlite::checkpoint(&self.connection, mode)?;
+        if is_done {
+            self.readers.resume();
+        }
+        self.is_log_stale &= mode == Checkpoint::Passive || !is_done;
+        Ok(is_done)
+    }
+
+    fn pause_readers(&mut self) {
+        self.readers.pause();
+    }
+
+    fn resume_readers(&mut self) {
+        self.readers.resume();
+    }
+
+    fn has_readers(&self) -> bool {
+        self.readers.is_active()
+    }
+
+    fn end_readers(&mut self) {
+        self.readers.end_active();
     }
 
     fn is_log_stale(&self) -> bool {

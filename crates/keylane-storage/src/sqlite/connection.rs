@@ -14,8 +14,9 @@ use crate::files;
 /// Time to wait for another program that holds SQLite's lock.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Time that a reset of the log waits for readers. The writer writes nothing meanwhile.
-const RESET_TIMEOUT: Duration = Duration::from_millis(50);
+/// Time that a reset of the log waits for readers. The writer writes nothing meanwhile, so a slow
+/// reader costs it no more than this for each try.
+const RESET_TIMEOUT: Duration = Duration::from_millis(20);
 
 /// Size to which the log file shrinks when the log restarts, in bytes.
 const MAX_LOG_KEPT: u64 = 16 * 1024 * 1024;
@@ -169,44 +170,31 @@ pub fn roll_back(connection: &Connection) -> Result<(), SqliteError> {
 pub enum Checkpoint {
     /// Copies as much as readers allow, without waiting.
     Passive,
-    /// Copies all and truncates the log, if readers leave it within a moment.
+    /// Copies all and truncates the log, if readers leave it within 20 milliseconds.
     Reset,
-    /// Copies all and truncates the log, if readers leave it within 5 seconds.
-    LongReset,
-    /// Copies all and truncates the log, after present readers were ended.
-    EndReaders,
     /// Copies all and truncates the log. For a store without readers.
     Full,
 }
 
-impl Checkpoint {
-    /// Returns whether new readers wait meanwhile.
-    #[must_use]
-    pub fn pauses_readers(self) -> bool {
-        matches!(self, Checkpoint::Reset | Checkpoint::LongReset | Checkpoint::EndReaders)
-    }
-}
-
-/// Copies the write-ahead log into the database file, so that the log can restart.
+/// Copies the write-ahead log into the database file, so that the log can restart. Returns false if
+/// a reader, or another checkpoint, has kept this one from its end.
 ///
 /// # Errors
 /// If SQLite fails.
-pub fn checkpoint(connection: &Connection, mode: Checkpoint) -> rusqlite::Result<()> {
+pub fn checkpoint(connection: &Connection, mode: Checkpoint) -> rusqlite::Result<bool> {
     let sql = match mode {
         Checkpoint::Passive => "PRAGMA wal_checkpoint(PASSIVE)",
-        Checkpoint::Reset | Checkpoint::LongReset | Checkpoint::EndReaders | Checkpoint::Full => {
-            "PRAGMA wal_checkpoint(TRUNCATE)"
-        }
+        Checkpoint::Reset | Checkpoint::Full => "PRAGMA wal_checkpoint(TRUNCATE)",
     };
     if mode == Checkpoint::Reset {
         connection.busy_timeout(RESET_TIMEOUT)?;
     }
     // Active readers are reported in the row, not as an error.
-    let done = connection.query_row(sql, [], |_| Ok(()));
+    let is_kept = connection.query_row(sql, [], |row| row.get::<_, bool>(0));
     if mode == Checkpoint::Reset {
         connection.busy_timeout(BUSY_TIMEOUT)?;
     }
-    done
+    Ok(!is_kept?)
 }
 
 /// Returns the size of the used part of the log, in bytes. The log file can be larger.
@@ -279,7 +267,7 @@ impl Layout {
             creation.pragma_update(None, "application_id", self.application)?;
             creation.pragma_update(None, "user_version", self.version())?;
             creation.commit()?;
-            return checkpoint(connection, Checkpoint::Full);
+            return checkpoint(connection, Checkpoint::Full).map(|_| ());
         }
         let (application, version) = numbers(connection)?;
         if application != self.application || !(1..self.version()).contains(&version) {

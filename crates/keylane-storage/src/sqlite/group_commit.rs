@@ -16,12 +16,13 @@ const CHECKPOINT_BYTES: u64 = 16 * 1024 * 1024;
 /// readers prevents the restart, so the writer pauses them for a moment.
 const RESET_BYTES: u64 = 2 * CHECKPOINT_BYTES;
 
-/// Size of the log from which a reset waits for slow readers. Writes wait meanwhile, so this is
-/// beyond what short readers reach.
-const LONG_RESET_BYTES: u64 = 4 * CHECKPOINT_BYTES;
-
 /// Size of the log from which readers that keep it are ended, in bytes. They get an error.
-const MAX_LOG_BYTES: u64 = 4 * LONG_RESET_BYTES;
+const END_READERS_BYTES: u64 = 16 * CHECKPOINT_BYTES;
+
+/// Size of the log from which the writer waits for a background checkpoint, in bytes. Only a disk
+/// that copies more slowly than it writes, or a reader that does not end when told, lets it grow so
+/// far.
+const MAX_LOG_BYTES: u64 = 2 * END_READERS_BYTES;
 
 /// Size of the uncopied part of the log, in bytes, that the writer copies itself after a background
 /// checkpoint. Requests wait meanwhile, so it is small; a larger part is copied in the background,
@@ -47,7 +48,7 @@ pub trait GroupCommit {
     type Answers;
 
     /// Waits for requests, in order. Returns `None` at the end, and may return an empty list when a
-    /// background checkpoint has ended.
+    /// background checkpoint has ended, or awaited readers have left.
     fn next(&mut self) -> Option<Vec<Self::Request>>;
 
     /// Returns the approximate size of a request, in bytes.
@@ -74,11 +75,29 @@ pub trait GroupCommit {
     /// Returns the size of the used part of the log, in bytes.
     fn log_bytes(&self) -> u64;
 
-    /// Copies the log into the file.
+    /// Copies the log into the file. Returns false if a reader has kept the checkpoint from its
+    /// end. A [`Reset`](Checkpoint::Reset) pauses new readers; they stay paused if it returns
+    /// false.
     ///
     /// # Errors
     /// If the checkpoint fails.
-    fn checkpoint(&mut self, mode: Checkpoint) -> Result<(), SqliteError>;
+    fn checkpoint(&mut self, mode: Checkpoint) -> Result<bool, SqliteError>;
+
+    /// Keeps new readers from starting, for at most some hundred milliseconds, without waiting for
+    /// present ones.
+    fn pause_readers(&mut self) {}
+
+    /// Ends a pause of new readers.
+    fn resume_readers(&mut self) {}
+
+    /// Returns whether there are readers. If so, [`next`](Self::next) may return an empty list when
+    /// the last of them has left.
+    fn has_readers(&self) -> bool {
+        false
+    }
+
+    /// Makes present readers fail soon, without waiting for them.
+    fn end_readers(&mut self) {}
 
     /// Starts a passive checkpoint beside the writes. Returns whether it runs; otherwise
     /// [`checkpoint`](Self::checkpoint) is called instead.
@@ -129,7 +148,7 @@ impl GroupCommitSteps {
             requests = later;
         }
         if target.is_log_stale() && !target.has_more() && target.failure().is_none() {
-            checkpoint(target, Checkpoint::Reset);
+            self.schedule.reset_stale(target);
         }
         true
     }
@@ -164,19 +183,38 @@ fn write<L: GroupCommit>(target: &mut L, requests: Vec<L::Request>) {
 /// active at that moment. A store without background checkpoints copies everything itself.
 ///
 /// From 32 MiB on, or if the log has deleted content, the writer resets the log after the background
-/// checkpoint: new readers wait, and active readers are awaited for a moment. If one takes longer,
-/// the reset is retried after each further 16 MiB. So while no reader takes longer than that moment,
-/// the log has at most 32 MiB and what is written during background checkpoints. From 64 MiB on, the
-/// reset waits for a background checkpoint and 5 seconds for readers, so that also slow readers
-/// leave the log at most 64 MiB and one transaction. A reader that takes longer, such as a backup of
-/// a large store in use, lets the log grow: the wait is repeated at 128 MiB, and at 256 MiB the
-/// reader is ended with an error. So the log has at most 256 MiB and one transaction whatever readers do.
+/// checkpoint: new readers wait, and the writer waits for present ones for at most 20 ms. If one
+/// takes longer, the writer goes on with requests. From 32 MiB on, new readers stay paused for some
+/// hundred milliseconds meanwhile, so that overlapping short readers come to an end. The reset is
+/// repeated when all readers have left, and after each further 16 MiB. So while no reader takes
+/// longer than a pause, the log has little more than 32 MiB and what is written during background
+/// checkpoints.
+///
+/// A reader that takes longer, such as a backup of a large store in use, lets the log grow. From 256
+/// MiB on, readers are ended with an error, and the log is copied and reset. What is written until
+/// then lengthens it further: at 512 MiB the writer waits for the copy.
 #[derive(Debug, Default)]
 struct CheckpointSchedule {
     /// Size of the log after the previous transaction, in bytes.
     last_bytes: u64,
     /// Size of the log at the last checkpoint, in bytes.
     tried_at: u64,
+    /// Size of the log's part that the last background checkpoint has found in the file, in bytes.
+    copied: u64,
+    /// Whether a background checkpoint was started whose end is not known yet.
+    is_copying: bool,
+    /// Cause that kept the last checkpoint from its end.
+    kept_by: KeptBy,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum KeptBy {
+    #[default]
+    Nothing,
+    /// Readers of this store. The checkpoint is repeated when they have left.
+    Readers,
+    /// A reader in another process. The checkpoint is repeated after further 16 MiB.
+    Others,
 }
 
 impl CheckpointSchedule {
@@ -185,74 +223,100 @@ impl CheckpointSchedule {
             return;
         }
         let bytes = target.log_bytes();
-        let has_restarted = bytes < std::mem::replace(&mut self.last_bytes, bytes);
-        if has_restarted {
-            self.tried_at = 0;
+        if bytes < self.last_bytes {
+            *self = CheckpointSchedule { is_copying: self.is_copying, ..Self::default() };
         }
+        self.last_bytes = bytes;
         match target.background_checkpoint() {
-            CheckpointState::Running if bytes < LONG_RESET_BYTES => return,
-            CheckpointState::Ended(Ok(copied)) if !has_restarted => {
-                return self.copy_rest(target, bytes, copied);
+            CheckpointState::Running if bytes < MAX_LOG_BYTES => return,
+            CheckpointState::Running | CheckpointState::None => {}
+            CheckpointState::Ended(Ok(copied)) => {
+                self.is_copying = false;
+                // After a restart the copied part is of the log before it.
+                if self.tried_at > 0 {
+                    return self.after_copy(target, bytes, copied);
+                }
             }
-            CheckpointState::Ended(Err(error)) => return settle(target, Err(error)),
-            CheckpointState::Ended(Ok(_)) | CheckpointState::Running | CheckpointState::None => {}
+            CheckpointState::Ended(Err(error)) => return fail(target, error),
         }
-        if bytes < self.tried_at + self.growth_before_next() {
-            return;
-        }
-        self.tried_at = bytes;
-        if bytes >= LONG_RESET_BYTES || !target.begin_checkpoint() {
-            checkpoint(target, mode(target, bytes));
+        let have_left = self.kept_by == KeptBy::Readers && !target.has_readers();
+        if have_left || bytes >= self.tried_at + CHECKPOINT_BYTES {
+            self.start(target, bytes);
         }
     }
 
-    /// Returns the growth of the log from one checkpoint to the next. A long reset delays writes for
-    /// seconds if it fails, so the log doubles before the next one.
-    fn growth_before_next(&self) -> u64 {
-        match self.tried_at {
-            LONG_RESET_BYTES.. => self.tried_at,
-            _ => CHECKPOINT_BYTES,
+    /// Starts to reset a log with deleted content, unless a reader that keeps it is known.
+    fn reset_stale<L: GroupCommit>(&mut self, target: &mut L) {
+        let is_kept = match self.kept_by {
+            KeptBy::Nothing => false,
+            KeptBy::Readers => target.has_readers(),
+            KeptBy::Others => true,
+        };
+        if is_kept || self.is_copying {
+            return;
+        }
+        let bytes = target.log_bytes();
+        if bytes < CHECKPOINT_BYTES {
+            // No request waits at this moment.
+            (self.tried_at, self.kept_by) = (bytes, KeptBy::Nothing);
+            return self.finish(target, bytes);
+        }
+        self.start(target, bytes);
+    }
+
+    /// Copies the log in the background, or makes the last checkpoint if little is left to copy.
+    fn start<L: GroupCommit>(&mut self, target: &mut L, bytes: u64) {
+        self.tried_at = bytes;
+        self.kept_by = KeptBy::Nothing;
+        if bytes >= END_READERS_BYTES {
+            target.end_readers();
+        }
+        let is_long = bytes.saturating_sub(self.copied) > SHORT_CHECKPOINT_BYTES;
+        self.is_copying = is_long && target.begin_checkpoint();
+        if !self.is_copying {
+            self.finish(target, bytes);
         }
     }
 
     /// Continues after a background checkpoint.
-    fn copy_rest<L: GroupCommit>(&mut self, target: &mut L, bytes: u64, copied: u64) {
-        let is_kept_by_reader = copied < self.tried_at;
-        let left = bytes.saturating_sub(copied);
-        if is_kept_by_reader && bytes < RESET_BYTES {
-            // Without a wait for the reader, a repetition would copy nothing. It is tried again
-            // after further 16 MiB.
-            return;
+    fn after_copy<L: GroupCommit>(&mut self, target: &mut L, bytes: u64, copied: u64) {
+        self.copied = copied;
+        if copied >= self.tried_at {
+            return self.start(target, bytes);
         }
-        self.tried_at = bytes;
-        let is_long = left > SHORT_CHECKPOINT_BYTES && !is_kept_by_reader;
-        if bytes >= LONG_RESET_BYTES || !is_long || !target.begin_checkpoint() {
-            checkpoint(target, mode(target, bytes));
+        // A reader has kept the rest: without its end, a repetition would copy nothing.
+        if bytes >= RESET_BYTES {
+            target.pause_readers();
+        }
+        self.is_kept(target, bytes);
+    }
+
+    /// Makes a checkpoint on this thread.
+    fn finish<L: GroupCommit>(&mut self, target: &mut L, bytes: u64) {
+        let must_reset = bytes >= RESET_BYTES || target.is_log_stale();
+        let mode = if must_reset { Checkpoint::Reset } else { Checkpoint::Passive };
+        match target.checkpoint(mode) {
+            Ok(true) if must_reset => *self = Self::default(),
+            Ok(false) if must_reset => self.is_kept(target, bytes),
+            Ok(_) => {}
+            Err(error) => fail(target, error),
+        }
+    }
+
+    /// Notes that a reader keeps the log. Below the size of a reset, new readers need not wait for it.
+    fn is_kept<L: GroupCommit>(&mut self, target: &mut L, bytes: u64) {
+        self.kept_by = if target.has_readers() { KeptBy::Readers } else { KeptBy::Others };
+        if bytes < RESET_BYTES || self.kept_by == KeptBy::Others {
+            target.resume_readers();
         }
     }
 }
 
-/// Returns the kind of a checkpoint that the writer makes itself, for a log of this size.
-fn mode<L: GroupCommit>(target: &L, bytes: u64) -> Checkpoint {
-    match bytes {
-        MAX_LOG_BYTES.. => Checkpoint::EndReaders,
-        LONG_RESET_BYTES.. => Checkpoint::LongReset,
-        RESET_BYTES.. => Checkpoint::Reset,
-        _ if target.is_log_stale() => Checkpoint::Reset,
-        _ => Checkpoint::Passive,
-    }
-}
-
-fn checkpoint<L: GroupCommit>(target: &mut L, mode: Checkpoint) {
-    let result = target.checkpoint(mode);
-    settle(target, result);
-}
-
-fn settle<L: GroupCommit>(target: &mut L, result: Result<(), SqliteError>) {
-    match result {
-        Err(SqliteError::Broken(cause)) => target.fail(cause),
-        // A checkpoint without space or lock is repeated later.
-        Err(SqliteError::Full | SqliteError::Busy) | Ok(()) => {}
+/// Handles a failed checkpoint. One without space or lock is repeated later.
+fn fail<L: GroupCommit>(target: &mut L, error: SqliteError) {
+    match error {
+        SqliteError::Broken(cause) => target.fail(cause),
+        SqliteError::Full | SqliteError::Busy => {}
     }
 }
 
@@ -271,15 +335,23 @@ fn transaction_length<L: GroupCommit>(requests: &[L::Request]) -> usize {
 mod tests {
     use super::*;
 
-    /// Target that simulates the log's size and records the checkpoints.
+    /// Target that simulates the log's size and its readers, and records the checkpoints.
     #[derive(Default)]
     struct SimulatedLog {
         bytes: u64,
+        /// Checkpoints on the writer's thread, by the size of the log in MiB.
         checkpoints: Vec<(u64, Checkpoint)>,
         /// Background checkpoints that were started, by the size of the log; `None` if it has none.
         background: Option<Vec<u64>>,
         state: Option<CheckpointState>,
         is_stale: bool,
+        /// Whether a reader keeps the log.
+        is_read: bool,
+        /// Whether that reader is of this store.
+        is_own_reader: bool,
+        is_paused: bool,
+        /// Sizes of the log at which readers were told to end, in MiB.
+        ended_at: Vec<u64>,
         failed: Option<Arc<str>>,
     }
 
@@ -288,7 +360,7 @@ mod tests {
         type Answers = ();
 
         fn next(&mut self) -> Option<Vec<()>> {
-            None
+            Some(Vec::new())
         }
 
         fn bytes((): &()) -> usize {
@@ -315,9 +387,29 @@ mod tests {
             self.bytes
         }
 
-        fn checkpoint(&mut self, mode: Checkpoint) -> Result<(), SqliteError> {
-            self.checkpoints.push((self.bytes / CHECKPOINT_BYTES, mode));
-            Ok(())
+        fn checkpoint(&mut self, mode: Checkpoint) -> Result<bool, SqliteError> {
+            self.checkpoints.push((self.bytes / MIB, mode));
+            self.is_paused |= mode == Checkpoint::Reset;
+            if mode == Checkpoint::Reset && !self.is_read {
+                (self.bytes, self.is_stale, self.is_paused) = (0, false, false);
+            }
+            Ok(!self.is_read)
+        }
+
+        fn pause_readers(&mut self) {
+            self.is_paused = true;
+        }
+
+        fn resume_readers(&mut self) {
+            self.is_paused = false;
+        }
+
+        fn has_readers(&self) -> bool {
+            self.is_read && self.is_own_reader
+        }
+
+        fn end_readers(&mut self) {
+            self.ended_at.push(self.bytes / MIB);
         }
 
         fn begin_checkpoint(&mut self) -> bool {
@@ -336,6 +428,10 @@ mod tests {
 
         fn is_log_stale(&self) -> bool {
             self.is_stale
+        }
+
+        fn has_more(&self) -> bool {
+            false
         }
     }
 
@@ -371,7 +467,7 @@ mod tests {
         ended(&mut log, 24);
         grow(&mut log, &mut schedule, 26..27);
         assert_eq!(log.background, Some(vec![16, 24]), "2 MiB are left");
-        assert_eq!(log.checkpoints, [(1, Checkpoint::Passive)]);
+        assert_eq!(log.checkpoints, [(26, Checkpoint::Passive)]);
         // It restarts, and begins anew.
         grow(&mut log, &mut schedule, 1..17);
         assert_eq!(log.background, Some(vec![16, 24, 16]));
@@ -383,29 +479,57 @@ mod tests {
         log.is_stale = true;
         ended(&mut log, 16);
         grow(&mut log, &mut schedule, 17..18);
-        assert_eq!(log.checkpoints, [(1, Checkpoint::Reset)]);
+        assert_eq!(log.checkpoints, [(17, Checkpoint::Reset)]);
 
         let (mut log, mut schedule) = with_background();
         grow(&mut log, &mut schedule, 17..40);
         ended(&mut log, 39);
         grow(&mut log, &mut schedule, 40..41);
-        assert_eq!(log.checkpoints, [(2, Checkpoint::Reset)]);
+        assert_eq!(log.checkpoints, [(40, Checkpoint::Reset)]);
+    }
+
+    /// Regression: at 64 and 128 MiB the writer waited for the reader for 5 seconds, and from 32 MiB
+    /// on it copied all that the reader had kept.
+    #[test]
+    fn a_reader_that_keeps_the_log_makes_the_writer_neither_wait_nor_copy() {
+        let (mut log, mut schedule) = with_background();
+        (log.is_read, log.is_own_reader) = (true, true);
+        for mib in 17..256 {
+            // Each background checkpoint finds the reader at 3 MiB.
+            if log.state == Some(CheckpointState::Running) {
+                ended(&mut log, 3);
+            }
+            grow(&mut log, &mut schedule, mib..mib + 1);
+        }
+        assert_eq!((log.checkpoints.len(), log.ended_at.len()), (0, 0));
+        assert_eq!(log.background.as_ref().map(|begun| begun.len()), Some(15), "each 16 MiB");
+        assert!(log.is_paused);
+        // It leaves: the rest is copied in the background, and only then the log is reset.
+        log.is_read = false;
+        schedule.after_write(&mut log);
+        assert_eq!(log.background.as_ref().and_then(|begun| begun.last()), Some(&255));
+        ended(&mut log, 255);
+        schedule.after_write(&mut log);
+        assert_eq!(log.checkpoints, [(255, Checkpoint::Reset)]);
+        assert_eq!((log.bytes, log.is_paused), (0, false));
     }
 
     #[test]
-    fn readers_that_keep_the_log_are_waited_for_after_background_checkpoints_too() {
+    fn readers_are_ended_at_256_mib_and_the_copy_is_waited_for_at_512_mib() {
         let (mut log, mut schedule) = with_background();
+        (log.is_read, log.is_own_reader) = (true, true);
         ended(&mut log, 3);
-        grow(&mut log, &mut schedule, 17..33);
-        assert_eq!((log.background.clone(), log.checkpoints.len()), (Some(vec![16, 32]), 0));
+        grow(&mut log, &mut schedule, 254..256);
+        assert!(log.ended_at.is_empty());
         ended(&mut log, 3);
-        grow(&mut log, &mut schedule, 33..34);
-        assert_eq!(log.checkpoints, [(2, Checkpoint::Reset)]);
-        grow(&mut log, &mut schedule, 34..50);
-        assert_eq!(log.background, Some(vec![16, 32, 49]));
-        // A background checkpoint that does not end is not waited for, up to a bound.
-        grow(&mut log, &mut schedule, 50..66);
-        assert_eq!(log.checkpoints[1..], [(4, Checkpoint::LongReset)]);
+        grow(&mut log, &mut schedule, 257..272);
+        assert_eq!(log.ended_at, [271], "16 MiB after the last try");
+        // A background checkpoint that does not end.
+        grow(&mut log, &mut schedule, 272..512);
+        assert_eq!(log.checkpoints, []);
+        log.background = None;
+        grow(&mut log, &mut schedule, 512..513);
+        assert_eq!(log.checkpoints, [(512, Checkpoint::Reset)]);
     }
 
     #[test]
@@ -419,25 +543,28 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_readers_keep_is_waited_for_longer_the_larger_it_is() {
+    fn deleted_content_leaves_the_log_when_the_last_reader_has_left() {
+        let mut steps = GroupCommitSteps::default();
+        let mut log = SimulatedLog { bytes: MIB, is_stale: true, ..SimulatedLog::default() };
+        (log.is_read, log.is_own_reader) = (true, true);
+        (0..3).for_each(|_| assert!(steps.step(&mut log)));
+        assert_eq!(log.checkpoints, [(1, Checkpoint::Reset)], "one try while it reads");
+        assert!(log.is_stale && !log.is_paused);
+        log.is_read = false;
+        assert!(steps.step(&mut log));
+        assert_eq!((log.is_stale, log.bytes), (false, 0));
+    }
+
+    #[test]
+    fn a_reader_in_another_process_is_asked_about_every_16_mib() {
         let (mut log, mut schedule) = (SimulatedLog::default(), CheckpointSchedule::default());
-        for bytes in (0..18 * CHECKPOINT_BYTES).step_by(1 << 20) {
-            log.bytes = bytes;
-            schedule.after_write(&mut log);
-        }
-        use Checkpoint::{EndReaders, LongReset, Passive, Reset};
-        let wanted = [
-            (1, Passive),
-            (2, Reset),
-            (3, Reset),
-            (4, LongReset),
-            (8, LongReset),
-            (16, EndReaders),
-        ];
-        assert_eq!(log.checkpoints, wanted);
+        log.is_read = true;
+        grow(&mut log, &mut schedule, 0..66);
+        use Checkpoint::{Passive, Reset};
+        assert_eq!(log.checkpoints, [(16, Passive), (32, Reset), (48, Reset), (64, Reset)]);
+        assert!(!log.is_paused);
         // It has restarted.
-        log.bytes = CHECKPOINT_BYTES;
-        schedule.after_write(&mut log);
-        assert_eq!(log.checkpoints.last(), Some(&(1, Passive)));
+        grow(&mut log, &mut schedule, 16..17);
+        assert_eq!(log.checkpoints.last(), Some(&(16, Passive)));
     }
 }

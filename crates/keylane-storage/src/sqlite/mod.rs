@@ -27,4 +27,4 @@ pub use connection::{
 pub use group_commit::{GroupCommit, GroupCommitSteps, WriteRefused, run};
 pub use high_water_mark::{HighWaterMark, HighWaterMarkError};
 pub use lock::{Lock, LockError};
-pub use reader_pool::{EndRequest, ReaderPause, ReaderPool};
+pub use reader_pool::{EndRequest, ReaderPool};

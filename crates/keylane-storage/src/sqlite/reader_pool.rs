@@ -1,9 +1,10 @@
-//! Pool of reading connections, which the writer can pause to let the log restart.
+//! Pool of reading connections, which the writer can pause, for a bounded time, to let the log
+//! restart.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 
@@ -12,22 +13,30 @@ use super::connection::reader;
 /// Maximum number of idle connections. Each has a page cache and open files.
 const MAX_IDLE: usize = 8;
 
-/// Maximum time that a reader waits for a pause. Pauses are shorter, so this matters only if the
-/// writer is gone.
-const MAX_WAIT: Duration = Duration::from_secs(10);
+/// Maximum duration of a pause. It is beyond what short readers take, and new readers wait for no
+/// more than this beside one that takes minutes.
+const MAX_PAUSE: Duration = Duration::from_millis(500);
 
 /// Pool of reading connections of one database. Each reader has its own connection, so readers do
 /// not wait for each other.
 ///
 /// SQLite's log restarts only in a moment without readers. A continuous sequence of short readers
 /// leaves none, so the writer [pauses](Self::pause) the pool: active readers continue, and new ones
-/// wait until the pause ends. A reader that takes too long is [ended](Self::end_active).
-#[derive(Debug)]
+/// wait until the pause ends. The writer need not wait for the active ones: a callback reports when
+/// [the last has left](Self::is_active). A reader that takes too long is [ended](Self::end_active).
 pub struct ReaderPool {
     path: PathBuf,
     state: Mutex<ReaderPoolState>,
     /// Notified when a pause ends.
     resumed: Condvar,
+    /// Called when awaited readers have left.
+    after_last: OnceLock<Box<dyn Fn() + Send + Sync>>,
+}
+
+impl std::fmt::Debug for ReaderPool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ReaderPool").field("path", &self.path).finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -36,7 +45,12 @@ struct ReaderPoolState {
     idle: Vec<PooledReader>,
     /// Flags of all connections, idle ones included.
     flags: Vec<Weak<AtomicBool>>,
-    is_paused: bool,
+    /// Number of active readers.
+    active: usize,
+    /// Whether the writer awaits the end of the active readers.
+    is_awaited: bool,
+    /// End of the pause, if there is one.
+    paused_until: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -71,15 +85,25 @@ impl EndRequest<'_> {
     }
 }
 
-/// While it lives, no reader starts.
-#[derive(Debug)]
-pub struct ReaderPause<'a>(&'a ReaderPool);
+/// Place of an active reader, which it leaves also by a panic.
+struct ActiveReader<'a>(&'a ReaderPool);
 
 impl ReaderPool {
     /// Creates a pool for this database.
     #[must_use]
     pub fn new(path: &Path) -> Self {
-        ReaderPool { path: path.to_owned(), state: Mutex::default(), resumed: Condvar::new() }
+        ReaderPool {
+            path: path.to_owned(),
+            state: Mutex::default(),
+            resumed: Condvar::new(),
+            after_last: OnceLock::new(),
+        }
+    }
+
+    /// Sets the callback for the end of awaited readers. It runs on a reader's thread. Only the
+    /// first call counts.
+    pub fn after_last(&self, call: impl Fn() + Send + Sync + 'static) {
+        let _ = self.after_last.set(Box::new(call));
     }
 
     /// No code that holds this lock unwinds.
@@ -108,12 +132,7 @@ impl ReaderPool {
         &self,
         read: impl FnOnce(&Connection, EndRequest<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
-        let idle = {
-            let state = self.resumed.wait_timeout_while(self.state(), MAX_WAIT, |s| s.is_paused);
-            let idle = state.unwrap_or_else(PoisonError::into_inner).0.idle.pop();
-            // Under the lock, so that a later request to end is not lost.
-            idle.inspect(|reader| reader.must_end.store(false, Ordering::Relaxed))
-        };
+        let (_place, idle) = self.enter();
         let reader = match idle {
             Some(reader) => reader,
             None => {
@@ -138,10 +157,46 @@ impl ReaderPool {
         });
     }
 
-    /// Keeps new readers from starting while the guard lives.
-    pub fn pause(&self) -> ReaderPause<'_> {
-        self.state().is_paused = true;
-        ReaderPause(self)
+    /// Waits for the end of a pause, and counts as active from then on.
+    fn enter(&self) -> (ActiveReader<'_>, Option<PooledReader>) {
+        let mut state = self.state();
+        while let Some(until) = state.paused_until {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                state.paused_until = None;
+                break;
+            }
+            let waited = self.resumed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        state.active += 1;
+        let idle = state.idle.pop();
+        // Under the lock, so that a later request to end is not lost.
+        let idle = idle.inspect(|reader| reader.must_end.store(false, Ordering::Relaxed));
+        drop(state);
+        (ActiveReader(self), idle)
+    }
+
+    /// Keeps new readers from starting until [`resume`](Self::resume), and for at most half a
+    /// second from the first of successive calls.
+    pub fn pause(&self) {
+        let (mut state, now) = (self.state(), Instant::now());
+        if state.paused_until.is_none_or(|until| until <= now) {
+            state.paused_until = Some(now + MAX_PAUSE);
+        }
+    }
+
+    /// Ends a pause.
+    pub fn resume(&self) {
+        self.state().paused_until = None;
+        self.resumed.notify_all();
+    }
+
+    /// Returns whether there are active readers. If so, the callback is called once they have left.
+    pub fn is_active(&self) -> bool {
+        let mut state = self.state();
+        state.is_awaited = state.active > 0;
+        state.is_awaited
     }
 
     /// Closes the idle connections.
@@ -157,10 +212,16 @@ impl ReaderPool {
     }
 }
 
-impl Drop for ReaderPause<'_> {
+impl Drop for ActiveReader<'_> {
     fn drop(&mut self) {
-        self.0.state().is_paused = false;
-        self.0.resumed.notify_all();
+        let must_call = {
+            let mut state = self.0.state();
+            state.active -= 1;
+            state.active == 0 && std::mem::take(&mut state.is_awaited)
+        };
+        if let Some(call) = self.0.after_last.get().filter(|_| must_call) {
+            call();
+        }
     }
 }
 
@@ -220,11 +281,11 @@ mod tests {
             });
             begun.wait();
             writer.execute_batch("INSERT INTO a VALUES (1)").unwrap();
-            let _pause = readers.pause();
             readers.end_active();
-            super::super::checkpoint(&writer, super::super::Checkpoint::EndReaders).unwrap();
-            assert_eq!(super::super::log_bytes(&writer).unwrap(), 0);
             let error = reader.join().unwrap().unwrap_err();
+            let reset = super::super::Checkpoint::Reset;
+            assert!(super::super::checkpoint(&writer, reset).unwrap());
+            assert_eq!(super::super::log_bytes(&writer).unwrap(), 0);
             let code = error.sqlite_error_code();
             assert_eq!(code, Some(rusqlite::ErrorCode::OperationInterrupted), "{error}");
         });
@@ -245,14 +306,42 @@ mod tests {
         let is_over = std::sync::atomic::AtomicBool::new(false);
         let order = std::sync::atomic::Ordering::SeqCst;
         thread::scope(|scope| {
-            let pause = readers.pause();
+            readers.pause();
             let reader = scope.spawn(|| {
                 let seen = readers.read(|_| Ok::<_, rusqlite::Error>(is_over.load(order)));
                 seen.unwrap()
             });
             is_over.store(true, order);
-            drop(pause);
+            readers.resume();
             assert!(reader.join().unwrap());
         });
+    }
+
+    #[test]
+    fn the_writer_learns_when_the_readers_that_it_awaits_have_left() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        super::super::writer(&path, None).unwrap().execute_batch("CREATE TABLE a (x)").unwrap();
+        let readers = ReaderPool::new(&path);
+        let (tell, told) = std::sync::mpsc::channel();
+        readers.after_last(move || tell.send(()).unwrap());
+        let read = |inner: &dyn Fn()| {
+            readers.read(|_| {
+                inner();
+                Ok::<_, rusqlite::Error>(())
+            })
+        };
+        read(&|| ()).unwrap();
+        assert!(!readers.is_active());
+        read(&|| read(&|| assert!(readers.is_active())).unwrap()).unwrap();
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            read(&|| {
+                assert!(readers.is_active());
+                panic!("a reader");
+            })
+        }));
+        assert!(panicked.is_err() && !readers.is_active());
+        drop(readers);
+        assert_eq!(told.iter().count(), 2, "once for each time that it has asked");
     }
 }

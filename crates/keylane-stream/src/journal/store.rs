@@ -122,14 +122,17 @@ impl JournalStore {
     }
 
     /// Copies the log into the file, so that the log can restart.
-    pub(super) fn checkpoint(&mut self, mode: Checkpoint) -> Result<(), SqliteError> {
-        self.is_log_stale &= mode == Checkpoint::Passive;
-        Ok(sqlite::checkpoint(&self.connection, mode)?)
+    /// Returns false if a reader has kept it from its end.
+    pub(super) fn checkpoint(&mut self, mode: Checkpoint) -> Result<bool, SqliteError> {
+        let is_done = sqlite::checkpoint(&self.connection, mode)?;
+        self.is_log_stale &= mode == Checkpoint::Passive || !is_done;
+        Ok(is_done)
     }
 
     /// Closes the store with a full checkpoint, once there are no readers.
     pub(super) fn close(self) -> Result<(), SqliteError> {
-        Ok(sqlite::checkpoint(&self.connection, Checkpoint::Full)?)
+        sqlite::checkpoint(&self.connection, Checkpoint::Full)?;
+        Ok(())
     }
 }
 

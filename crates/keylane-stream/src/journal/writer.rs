@@ -224,12 +224,31 @@ impl GroupCommit for JournalWriter {
         self.store.log_bytes()
     }
 
-    fn checkpoint(&mut self, mode: Checkpoint) -> Result<(), SqliteError> {
-        let _pause = mode.pauses_readers().then(|| self.readers.pause());
-        if mode == Checkpoint::EndReaders {
-            self.readers.end_active();
+    fn checkpoint(&mut self, mode: Checkpoint) -> Result<bool, SqliteError> {
+        if mode == Checkpoint::Reset {
+            self.readers.pause();
         }
-        self.store.checkpoint(mode)
+        let is_done = self.store.checkpoint(mode)?;
+        if is_done {
+            self.readers.resume();
+        }
+        Ok(is_done)
+    }
+
+    fn pause_readers(&mut self) {
+        self.readers.pause();
+    }
+
+    fn resume_readers(&mut self) {
+        self.readers.resume();
+    }
+
+    fn has_readers(&self) -> bool {
+        self.readers.is_active()
+    }
+
+    fn end_readers(&mut self) {
+        self.readers.end_active();
     }
 
     fn is_log_stale(&self) -> bool {
