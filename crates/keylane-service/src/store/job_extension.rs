@@ -14,7 +14,7 @@ use crate::ids::{JobNumber, SubtaskNumber};
 /// [finished](Self::finish_with), and then visible together.
 ///
 /// Dropped unfinished, its chunks stay beyond the job's end, where they are never read; the job's
-/// next extension deletes them.
+/// next extension replaces them, and the rest is deleted with the job.
 #[derive(Debug)]
 #[must_use = "nothing comes of it before it is finished"]
 pub struct JobExtension {

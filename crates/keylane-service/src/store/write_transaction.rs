@@ -273,13 +273,14 @@ impl<'a> WriteTransaction<'a> {
     fn put_chunk(&mut self, chunk: &Chunk) -> rusqlite::Result<()> {
         let (job, first) = (chunk.job(), chunk.numbers().start);
         let total = self.state.job(self.connection, job)?.map(|known| known.total);
-        if total == Some(first) {
-            // First chunk of an extension. Chunks of an earlier, broken extension may begin at
-            // other places.
+        if total.is_some_and(|total| first >= total) {
+            // Chunks of an earlier, broken extension may begin at other places. Each chunk replaces
+            // those in its own range, so that no transaction deletes them all.
             let mut left = self
                 .connection
                 .prepare_cached("DELETE FROM chunk WHERE place BETWEEN ?1 AND ?2")?;
-            left.execute([place(job, first).cast_signed(), rows_of(job).1])?;
+            let last = place(job, chunk.numbers().end - 1);
+            left.execute([place(job, first).cast_signed(), last.cast_signed()])?;
         } else if first == 0 {
             self.state.use_number(job);
             let mut loose =
@@ -373,7 +374,9 @@ impl<'a> WriteTransaction<'a> {
     /// Sets the status of a damaged job without trusting its row.
     fn set_aside(&mut self, job: JobNumber, status: &JobStatus) -> rusqlite::Result<()> {
         let was_over = read::is_over(self.connection, job)?;
-        // SQLite would not update a row through an index entry that disagrees with it.
+        // SQLite would not update a row through an index entry that disagrees with it. This reads all
+        // jobs on the writer thread, which takes about a second for a million. Damage is rare, and
+        // the repair of a single entry would need the state that the index has, which is unknown.
         self.connection.execute_batch("REINDEX job_by_state")?;
         if let Some(known) = self.state.job(self.connection, job)? {
             // The counters were changed by the state that was believed.

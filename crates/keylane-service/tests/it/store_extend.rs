@@ -61,6 +61,45 @@ async fn what_an_extension_left_that_broke_off_is_not_in_the_next_one() {
     }
 }
 
+/// Regression: the first chunk of an extension deleted all chunks of a broken one in its transaction, on which all other
+/// writes wait.
+#[tokio::test]
+async fn a_broken_extension_is_replaced_in_parts() {
+    let (_folder, path) = place();
+    let (store, _) = Store::open(&path, &StoreSettings::default()).unwrap();
+    let job = accepted(&store, 1);
+    let mut broken = store.extend(job, 1);
+    push(&mut broken, 1, 20_000, 260).await;
+    drop(broken);
+    store.submit(Changes::new()).await.unwrap();
+    let reader = rusqlite::Connection::open(&path).unwrap();
+    let chunks = || {
+        let count = reader.query_row("SELECT count(*) FROM chunk", [], |row| row.get::<_, i64>(0));
+        count.unwrap()
+    };
+    let before = loop {
+        // The chunks are uploads, which may be written after a request.
+        let seen = chunks();
+        if seen > 15 {
+            break seen;
+        }
+        store.submit(Changes::new()).await.unwrap();
+    };
+    let mut next = store.extend(job, 1);
+    push(&mut next, 2, 2000, 260).await;
+    let (tell, told) = tokio::sync::oneshot::channel();
+    next.finish_with(|written| drop(tell.send(written))).await.unwrap();
+    told.await.unwrap().unwrap();
+    let after = chunks();
+    assert!(after > before / 2, "{after} of {before} chunks are left");
+    for number in 1..2000 {
+        let chunk = store.chunk(job, number).unwrap();
+        assert_eq!(chunk.subtask(number).unwrap().payload(), payload(2, number, 260));
+    }
+    let report = store.check().unwrap();
+    assert_eq!((report.damage, report.subtasks), (vec![], 2000));
+}
+
 #[tokio::test]
 async fn an_extension_of_a_job_that_is_removed_meanwhile_leaves_nothing() {
     let (_folder, path) = place();
