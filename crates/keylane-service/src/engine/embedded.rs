@@ -58,7 +58,7 @@ impl Service {
         cursor: u64,
         limit: usize,
     ) -> Result<Page<OutcomeView>, RequestError> {
-        self.core.query.results(id, super::ResultOrder::Submit, cursor, limit)
+        self.core.query.results(id, super::ResultOrder::Submit, cursor, limit, None)
     }
 
     /// Cancels a job, and returns when that is on the disk. Running attempts may still end by

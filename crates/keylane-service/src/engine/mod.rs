@@ -98,7 +98,7 @@ pub(crate) use events::{
 pub(crate) use executor::{Dispatcher, Executor, JoinDispatcher, Threads};
 pub(crate) use idempotency::{EarlierAction, KeyedClaim, KeyedRequest};
 pub(crate) use job_submission::JobSubmission;
-pub(crate) use query::{JobQuery, ResultOrder};
+pub(crate) use query::{JobQuery, PinnedResults, ResultOrder};
 pub(crate) use remote_workers::{MAX_CLAIM_WAIT, MAX_LEASES};
 pub use service::{Service, ServiceBuilder};
 pub use settings::{BuildInfo, ServiceSettings};

@@ -19,8 +19,7 @@ use super::job_path::JobPath;
 use super::page_query::{cursor_of, limit_of};
 use super::problem::ApiError;
 use crate::JobId;
-use crate::engine::{Core, ResultOrder};
-use crate::store::PinnedIndex;
+use crate::engine::{Core, PinnedResults, ResultOrder};
 use crate::wire::{OutcomeView, Page};
 
 const NDJSON: &str = "application/x-ndjson";
@@ -41,6 +40,8 @@ struct ResultStream {
     core: Arc<Core>,
     id: JobId,
     order: ResultOrder,
+    /// What all pages need, for a stream of them.
+    pin: Option<Arc<PinnedResults>>,
 }
 
 pub(super) fn router() -> Router<AppState> {
@@ -56,7 +57,7 @@ async fn results(
     let asked: ResultsQuery = query(&parts)?;
     let cursor = cursor_of(asked.cursor.as_ref())?.unwrap_or(0);
     let order = asked.order.unwrap_or_default();
-    let results = ResultStream { core: Arc::clone(&state.core), id, order };
+    let results = ResultStream { core: Arc::clone(&state.core), id, order, pin: None };
     let accept = parts.headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
     if !accept.is_some_and(|accept| accept.contains(NDJSON)) {
         return Ok(Json(results.page(cursor, limit_of(asked.limit)?).await?).into_response());
@@ -76,33 +77,31 @@ async fn results(
 
 impl ResultStream {
     async fn page(&self, cursor: u64, limit: usize) -> Result<Page<OutcomeView>, ApiError> {
-        let (id, order) = (self.id, self.order);
-        blocking(&self.core, move |core| core.query.results(id, order, cursor, limit)).await
+        let (id, order, pin) = (self.id, self.order, self.pin.clone());
+        let read = move |core: &Core| core.query.results(id, order, cursor, limit, pin.as_deref());
+        blocking(&self.core, read).await
     }
 
     /// Returns all results from a cursor on, as a body without a length. An error on the way aborts
     /// the body, so that a client does not take a part for the whole.
-    async fn all(self, cursor: u64) -> Result<Response, ApiError> {
-        let id = self.id;
-        let pin = blocking(&self.core, move |core| core.query.pin_results(id)).await?;
+    async fn all(mut self, cursor: u64) -> Result<Response, ApiError> {
+        let (id, order) = (self.id, self.order);
+        let pin = blocking(&self.core, move |core| core.query.pin_results(id, order)).await?;
+        self.pin = Some(Arc::new(pin));
         // The first page is read before the status is sent, because it decides the status.
         let first = self.page(cursor, READ_AT_ONCE).await?;
-        Ok(as_ndjson(Body::from_stream(self.lines_from(first, pin))))
+        Ok(as_ndjson(Body::from_stream(self.lines_from(first))))
     }
 
-    /// Returns the lines from the first page on. The pin lives as long as the stream.
-    fn lines_from(
-        self,
-        first: Page<OutcomeView>,
-        pin: Option<PinnedIndex>,
-    ) -> impl Stream<Item = std::io::Result<Bytes>> {
+    /// Returns the lines from the first page on.
+    fn lines_from(self, first: Page<OutcomeView>) -> impl Stream<Item = std::io::Result<Bytes>> {
         let next = self.next(&first);
-        let rest = stream::try_unfold((self, next, pin), |(results, next, pin)| async move {
+        let rest = stream::try_unfold((self, next), |(results, next)| async move {
             let Some(cursor) = next else { return Ok(None) };
             let page = results.page(cursor, READ_AT_ONCE).await;
             let page = page.map_err(|refusal| std::io::Error::other(refusal.detail))?;
             let next = results.next(&page);
-            Ok(Some((Bytes::from(lines(&page)), (results, next, pin))))
+            Ok(Some((Bytes::from(lines(&page)), (results, next))))
         });
         stream::once(std::future::ready(Ok(Bytes::from(lines(&first))))).chain(rest)
     }

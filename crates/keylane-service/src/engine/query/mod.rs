@@ -6,6 +6,7 @@ mod caches;
 mod client_id;
 mod damaged_jobs;
 mod job;
+mod key_order;
 mod logs;
 mod outcome_view;
 mod reason_text;
@@ -18,7 +19,8 @@ mod wait;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
-use self::caches::{ByKey, CachedSummary};
+use self::caches::CachedSummary;
+use self::key_order::KeyOrders;
 use super::clock::Clock;
 use super::engine_state::SharedState;
 use super::store_status::StoreStatus;
@@ -28,7 +30,7 @@ use crate::store::Store;
 
 pub(crate) use job::JobQuery;
 pub(super) use job::{brief_view, final_view, live_view, unknown};
-pub(crate) use results::ResultOrder;
+pub(crate) use results::{PinnedResults, ResultOrder};
 pub(super) use text::{rule_text, text_of};
 
 /// Answers to queries.
@@ -42,8 +44,8 @@ pub(crate) struct Query {
     timeline: Arc<TimelineRecorder>,
     /// Number of open WebSockets.
     pub(crate) websockets: AtomicU64,
-    /// Subtasks by key, of the job whose results were last requested in that order.
-    by_key: Mutex<Option<ByKey>>,
+    /// Subtasks by key, for results in that order.
+    key_orders: KeyOrders,
     /// Last summary, reused for a while.
     summary: Mutex<Option<CachedSummary>>,
 }
@@ -65,7 +67,7 @@ impl Query {
             status,
             timeline,
             websockets: AtomicU64::new(0),
-            by_key: Mutex::default(),
+            key_orders: KeyOrders::default(),
             summary: Mutex::default(),
         }
     }

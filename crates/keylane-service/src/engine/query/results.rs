@@ -1,11 +1,12 @@
 //! Queries for the results of subtasks, in three orders.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 
 use super::Query;
+use super::key_order::{KeyOrder, OrderName};
 use super::text::raw;
 use crate::engine::query::outcome_view::outcome_view;
 use crate::engine::split_result::null;
@@ -41,17 +42,27 @@ impl ResultOrder {
     }
 }
 
+/// What a stream of a job's results keeps in memory between its pages.
+#[derive(Debug)]
+pub(crate) struct PinnedResults {
+    _ended: Option<PinnedIndex>,
+    /// List for the order by key.
+    by_key: Option<KeyOrder>,
+}
+
 /// Maximum size of the results that a fan-in step gets, in bytes.
 const MAX_FAN_IN_BYTES: usize = 16 * 1024 * 1024;
 
 impl Query {
-    /// Returns a page of results in an order. `cursor` is the one of the previous page.
+    /// Returns a page of results in an order. `cursor` is the one of the previous page, and `pin`
+    /// that of the stream of all pages, if there is one.
     pub(crate) fn results(
         &self,
         id: JobId,
         order: ResultOrder,
         cursor: u64,
         limit: usize,
+        pin: Option<&PinnedResults>,
     ) -> Result<Page<OutcomeView>, RequestError> {
         match order {
             ResultOrder::Completion => self.results_as_ended(id, cursor, limit),
@@ -65,7 +76,9 @@ impl Query {
                 Ok(Page::new(items, next_cursor))
             }
             ResultOrder::Key => {
-                let all = self.by_key(id)?;
+                let pinned = pin.and_then(|pin| pin.by_key.as_ref());
+                let all =
+                    pinned.map_or_else(|| Ok(self.by_key(id)?.1), |all| Ok(Arc::clone(all)))?;
                 let from = usize::try_from(cursor).unwrap_or(usize::MAX).min(all.len());
                 let end = all.len().min(from.saturating_add(limit));
                 let items = self.results_in(id, &all[from..end])?;
@@ -75,9 +88,22 @@ impl Query {
         }
     }
 
-    /// Keeps in memory what all pages of a job's results need, until the result is dropped.
-    pub(crate) fn pin_results(&self, id: JobId) -> Result<Option<PinnedIndex>, RequestError> {
-        self.store.pin_ended(id.number()).map_err(read_refused)
+    /// Keeps in memory what all pages of a job's results need, until the result is dropped. With
+    /// too much kept by others, a part of it is missing and is read for each page.
+    pub(crate) fn pin_results(
+        &self,
+        id: JobId,
+        order: ResultOrder,
+    ) -> Result<PinnedResults, RequestError> {
+        let ended = self.store.pin_ended(id.number()).map_err(read_refused)?;
+        let by_key = match order {
+            ResultOrder::Key => {
+                let (name, list) = self.by_key(id)?;
+                self.key_orders.pin_within_bound(name, &list)
+            }
+            ResultOrder::Submit | ResultOrder::Completion => None,
+        };
+        Ok(PinnedResults { _ended: ended, by_key })
     }
 
     fn results_in(
@@ -132,29 +158,26 @@ impl Query {
         Ok(Page::new(items, is_live.then(|| next.to_string())))
     }
 
-    /// Returns the numbers of a job's subtasks by their first keys; subtasks without a key come
-    /// first. The list of the last job is cached, because the next page usually follows.
-    fn by_key(&self, id: JobId) -> Result<Arc<[SubtaskNumber]>, RequestError> {
+    /// Returns the numbers of a job's subtasks by their first keys, and the name of that list;
+    /// subtasks without a key come first.
+    fn by_key(&self, id: JobId) -> Result<(OrderName, KeyOrder), RequestError> {
         let plan = self.plan(id)?;
         let name = (id, plan.stored);
-        let kept = || self.by_key.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, numbers)) = kept().as_ref().filter(|(of, _)| *of == name) {
-            return Ok(Arc::clone(numbers));
-        }
-        let mut by_key: BTreeMap<Vec<u8>, Vec<SubtaskNumber>> = BTreeMap::new();
-        for chunk in self.store.chunks(id.number(), 0..plan.stored) {
-            let chunk = chunk.map_err(read_refused)?;
-            for subtask in chunk.subtasks() {
-                if let Step::Subtask(number) = plan.step(subtask.number()) {
-                    let key =
-                        subtask.keys().next().map_or_else(Vec::new, |claim| claim.key.to_vec());
-                    by_key.entry(key).or_default().push(number);
+        let build = || {
+            let mut by_key: BTreeMap<Vec<u8>, Vec<SubtaskNumber>> = BTreeMap::new();
+            for chunk in self.store.chunks(id.number(), 0..plan.stored) {
+                let chunk = chunk.map_err(read_refused)?;
+                for subtask in chunk.subtasks() {
+                    if let Step::Subtask(number) = plan.step(subtask.number()) {
+                        let key = subtask.keys().next();
+                        let key = key.map_or_else(Vec::new, |claim| claim.key.to_vec());
+                        by_key.entry(key).or_default().push(number);
+                    }
                 }
             }
-        }
-        let numbers: Arc<[SubtaskNumber]> = by_key.into_values().flatten().collect();
-        *kept() = Some((name, Arc::clone(&numbers)));
-        Ok(numbers)
+            Ok(by_key.into_values().flatten().collect())
+        };
+        Ok((name, self.key_orders.find(name, build)?))
     }
 
     /// Returns the payload of a fan-in step: the job, and its results by number.
@@ -167,7 +190,7 @@ impl Query {
         let payload = payload.unwrap_or_else(null);
         let mut text = format!("{{\"job\":\"{id}\",\"payload\":{},\"results\":[", payload.get());
         let plan = self.plan(id).map_err(failed)?;
-        let _pin = self.pin_results(id).map_err(failed)?;
+        let _pin = self.pin_results(id, ResultOrder::Submit).map_err(failed)?;
         let mut next = 0;
         while next < plan.total() {
             let end = plan.total().min(next + 1000);
