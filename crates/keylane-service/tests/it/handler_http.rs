@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use crate::common::attempts::{JOB, ask, attempt, cancellable, lasting, passing, result, traced};
+use crate::common::{Log, builder, serve};
+use keylane_service::Kind;
 use keylane_service::handle::{AttemptResult, HttpHandler};
+use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
@@ -175,5 +178,36 @@ async fn who_is_cancelled_waits_for_no_answer() {
         stream.write_all(begun.as_bytes()).await.unwrap();
         cancel.cancel();
         assert_eq!(passing(answer.await.unwrap()), "given up");
+    }
+}
+
+/// The key is blocked meanwhile, so a handler cannot block it for longer than a day.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pause_beyond_24_hours_is_cut_to_24_hours() {
+    const WEEK: &str = "604800";
+    let (post, asked) =
+        answering(answer("503 Later", &format!("retry-after: {WEEK}\r\n"), "")).await;
+    let folder = tempfile::tempdir().unwrap();
+    let hook = Kind { attempts: 2, ..Kind::new(post) };
+    let service = builder(folder.path(), &Log::default()).kind("hook", hook);
+    let service = service.start().await.unwrap();
+    let (_server, client) = serve(&service).await;
+    let by_header = client.submit(r#"{"kind":"hook","payload":1}"#).await;
+    asked.await.unwrap();
+
+    let by_field = client.submit(r#"{"kind":"remote","key":"k","payload":1}"#).await;
+    let claim = r#"{"kinds":["remote"],"wait_ms":30000}"#;
+    let claim = client.post("/v1/leases", claim).await.expect(200).json();
+    let lease = claim["leases"][0]["id"].as_str().unwrap();
+    let later = format!(r#"{{"error":"not now","retry":true,"after_ms":{WEEK}000}}"#);
+    client.post(&format!("/v1/leases/{lease}/fail"), &later).await.expect(204);
+
+    for id in [by_header, by_field] {
+        let is_backing_off = |job: &Value| job["counts"]["backing_off"] == 1;
+        client.wait_until(&id, is_backing_off).await;
+        let job = client.get(&format!("/v1/jobs/{id}")).await.expect(200).json();
+        let until = job["waiting_because"][0]["until"].as_str().unwrap();
+        let left = until.parse::<jiff::Timestamp>().unwrap().duration_since(jiff::Timestamp::now());
+        assert_eq!(left.as_hours(), 23, "{job}");
     }
 }

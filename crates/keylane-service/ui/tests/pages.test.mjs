@@ -493,6 +493,28 @@ describe("keys", () => {
       assert.notEqual(mock.engine.keys.get("supplier-1")?.state, "stopped");
     }));
 
+  test("the head of a stopped key has actions on its own page, and no other subtask has", () =>
+    on({ path: "keys" }, async ({ page, mock }) => {
+      const row = page.locator("[data-key=supplier-1]");
+      await row.getByText("Stopped").waitFor();
+      const { queue, first } = mock.engine.keys.get("supplier-1");
+      await row.locator("a.job-link").click();
+      await page.getByRole("heading", { level: 1, name: `Subtask #${queue[first].number}`, exact: true }).waitFor();
+      const actions = page.locator(".page-head [data-action]");
+      await until(async () => (await actions.count()) === 2, "both actions are offered");
+      await page.getByRole("button", { name: `Skip head of subtask #${queue[first].number}` }).click();
+      await dialog(page).getByText("will not run, and counts as skipped").waitFor();
+      await dialog(page).getByRole("button", { name: "Skip the head" }).click();
+      await page.getByText("The head of supplier-1 was skipped").waitFor();
+      assert.equal(queue[first].state, "skipped");
+      await until(async () => (await actions.count()) === 0, "it is over");
+
+      await page.goto(`${mock.url}#/jobs/${jobNamed(mock.engine, "Catalogue import").id}/subtasks/${queue.at(-1).number}`);
+      await page.getByRole("heading", { level: 1, name: `Subtask #${queue.at(-1).number}`, exact: true }).waitFor();
+      await page.getByText("come before it").waitFor();
+      assert.equal(await actions.count(), 0);
+    }));
+
   test("a key has a page of its own, whatever is in its name", () =>
     on({ scene: "empty", path: "keys" }, async ({ page, mock }) => {
       const key = "a/b ä?#%";

@@ -126,12 +126,21 @@ export function keyActions(view) {
   } else {
     actions.push({ word: "Pause", drawing: "pause", run: () => pauseKey(view) });
   }
-  // Only a head that stands still can be tried again or left out: what runs is left to end.
-  if (view.head && view.head.state !== "running") {
-    actions.push({ word: "Retry head…", drawing: "retry", run: () => retryHead(view) });
-    actions.push({ word: "Skip head…", drawing: "skip", isDangerous: true, run: () => skipHead(view) });
-  }
+  actions.push(...headActions(view));
   return actions;
+}
+
+/**
+ * Actions on the head of a key. A running head is left to end.
+ * @param {KeyView} view
+ * @returns {Action[]}
+ */
+export function headActions(view) {
+  if (!view.head || view.head.state === "running") return [];
+  return [
+    { word: "Retry head…", drawing: "retry", run: () => retryHead(view) },
+    { word: "Skip head…", drawing: "skip", isDangerous: true, run: () => skipHead(view) },
+  ];
 }
 
 /** @param {KeyView} view */

@@ -9,7 +9,7 @@ import { ago, button, cell, empty, failure, jobLink, keyLink, skeleton, table } 
 /** @typedef {import("../types.js").AuditEntry} AuditEntry */
 
 const PAGE = 50;
-const COLUMNS = ["Time", "Who", "Command", "Target", "Outcome", "Reason"];
+const COLUMNS = ["Time", "Token", "Command", "Target", "Outcome", "Reason"];
 /** Words of the outcomes. @type {Record<string, string>} */
 const OUTCOMES = { done: "Done", unchanged: "Unchanged", refused: "Refused", damaged: "Damaged entry" };
 
@@ -59,7 +59,7 @@ function row(entry) {
     "tr",
     { "data-entry": String(entry.number) },
     cell("Time", "", ago(at)),
-    h("td", { class: "grow", "data-label": "Who" }, h("div", null, h("b", null, who), h("span", { class: "sub" }, from ?? ""))),
+    h("td", { class: "grow", "data-label": "Token" }, h("div", null, h("b", null, who), h("span", { class: "sub" }, from ?? ""))),
     cell("Command", "mono", what),
     cell("Target", "", ...targets(entry)),
     cell("Outcome", outcome === "refused" || outcome === "damaged" ? "error-text" : "", OUTCOMES[outcome] ?? outcome, problem ? `: ${problem}` : ""),

@@ -1,4 +1,4 @@
-// Recurring jobs: when each runs next, what became of its last times, and pausing, resuming or running it now.
+// Recurring jobs: next time, results of the last times, and the actions to pause, resume and run them.
 
 import { get, post } from "../api.js";
 import { every, fill, h } from "../dom.js";

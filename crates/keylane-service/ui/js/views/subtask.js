@@ -1,8 +1,10 @@
-// One subtask: how it is, why it waits, what it was given, what came of it, and what its attempts said.
+// One subtask: its state, reason for waiting, payload, result, logs of its attempts, and actions while it is the head of
+// a key.
 
-import { get, jobPath } from "../api.js";
+import { get, jobPath, keyPath } from "../api.js";
 import { every, fill, h, refill } from "../dom.js";
 import { duration, jobTitle } from "../format.js";
+import { actionBar, headActions } from "../parts/actions.js";
 import { becauseList } from "../parts/because.js";
 import { attemptLogs } from "../parts/log.js";
 import { pageHead } from "../parts/page.js";
@@ -16,6 +18,9 @@ import { isFinal } from "../words.js";
 
 const ASK_EVERY_MS = 2_000;
 
+/** Maximum number of keys that are asked for their head. */
+const MAX_KEYS = 8;
+
 /** @param {import("../main.js").View} view */
 export function showSubtask(view) {
   const { app, root, path, signal, title } = view;
@@ -23,9 +28,15 @@ export function showSubtask(view) {
   const name = app.model.nameOf(job) ?? jobTitle({ id: job, kind: "job" });
   title(`${name} #${number}`);
   const state = stateBadge();
+  const bar = actionBar({
+    isReadOnly: () => app.version?.read_only ?? false,
+    after: () => load(),
+    about: `of subtask #${number}`,
+  });
   const head = pageHead(`Subtask #${number}`, {
     crumb: [h("a", { href: href(["jobs"]) }, "Jobs"), " / ", h("a", { href: href(["jobs", job]) }, name), " / "],
     beside: [state.element],
+    actions: bar.element,
   });
   const body = h("div", { class: "stack" }, panel("Subtask", {}, skeleton()));
   fill(root, head.element, body);
@@ -39,6 +50,7 @@ export function showSubtask(view) {
       const logs = (await get(`${at}/logs`, {}, signal)).items;
       isOver = isFinal(subtask.state) || ["skipped", "superseded"].includes(subtask.state);
       state.update(subtask.state);
+      bar.update(isOver || app.version?.read_only ? [] : await actionsOn(subtask, job, signal));
       refill(body, JSON.stringify([subtask, logs]), () => parts(app, subtask, logs));
     } catch (error) {
       if (!signal.aborted && !("shown" in body)) fill(body, failure(/** @type {Error} */ (error), load));
@@ -53,6 +65,22 @@ export function showSubtask(view) {
     signal,
   );
   every(signal, ASK_EVERY_MS, load);
+}
+
+/**
+ * Actions on a subtask that is the head of one of its keys. Others wait for the head of a key, and have none.
+ * @param {Subtask} subtask
+ * @param {string} job
+ * @param {AbortSignal} signal
+ */
+async function actionsOn({ keys, number, state }, job, signal) {
+  if (state === "running") return [];
+  for (const key of keys.slice(0, MAX_KEYS)) {
+    // A key without unfinished subtasks by now is not found.
+    const view = await get(keyPath(key), {}, signal).catch(() => undefined);
+    if (view?.head?.job === job && view.head.number === number) return headActions(view);
+  }
+  return [];
 }
 
 /**
