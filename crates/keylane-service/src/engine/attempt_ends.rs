@@ -76,17 +76,7 @@ impl AttemptEnds {
         let is_withdrawn = end == RunEnd::Withdrawn;
         let ended = engine.scheduler.ended(running.job, running.step, fence, end, now.0);
         let ended = ended.expect("a run in the scheduler is in the engine state");
-        if let Step::Subtask(number) = running.step {
-            let subtask = SubtaskId { job: running.job, number };
-            match ended.fate {
-                SubtaskFate::Again { .. } | SubtaskFate::Stopped => {
-                    engine.order.attempt_ended(subtask)
-                }
-                SubtaskFate::Succeeded | SubtaskFate::Failed | SubtaskFate::Cancelled => {
-                    engine.order.ended(subtask)
-                }
-            }
-        }
+        check_order(engine, &running, ended.fate);
         if !is_withdrawn {
             self.record_slice(engine, &running, ended.fate, now);
             note_log(engine, &running, fence, ended.fate, now);
@@ -179,6 +169,18 @@ impl AttemptEnds {
             ),
             rule: super::query::rule_text(running.rule).into(),
         });
+    }
+}
+
+/// Reports the end of an attempt to the check of the order.
+fn check_order(engine: &mut EngineState, running: &RunningAttempt, fate: SubtaskFate) {
+    let Step::Subtask(number) = running.step else { return };
+    let subtask = SubtaskId { job: running.job, number };
+    match fate {
+        SubtaskFate::Again { .. } | SubtaskFate::Stopped => engine.order.attempt_ended(subtask),
+        SubtaskFate::Succeeded | SubtaskFate::Failed | SubtaskFate::Cancelled => {
+            engine.order.ended(subtask)
+        }
     }
 }
 

@@ -25,6 +25,9 @@ impl Executor for Service {
     const FEATURES: Features = Features {
         shared: true,
         limited: false,
+        // A barrier of the suite conflicts with all tasks. One of the service conflicts with the
+        // subtasks of its own job, and here each task is a job of its own, because a job's subtasks
+        // arrive together. The scheduler's own random programs have jobs with barriers, and a model.
         barriers: false,
         cancelled_leave_at_once: true,
         failed_keep_keys: true,

@@ -236,29 +236,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             if !taken.tasks.is_empty() {
                 recall = self.refresh_rate_limit(slot);
             }
-            for waiting in std::mem::take(&mut self.lanes[slot].waiting) {
-                match waiting {
-                    LaneEntry::Task { meta, mode, key, work } if may_take(&work) => {
-                        taken.tasks.push(UnrunTask::single(
-                            meta.seq.into(),
-                            KeyClaim { key, mode },
-                            work,
-                        ));
-                    }
-                    LaneEntry::Part { rollup, claim } if is_taken(&rollup, &may_take) => {
-                        if rollup.is_replacing() {
-                            // It keeps its position until the replaced captures are dropped.
-                            taken.part(rollup.clone(), PartPlace::Waits(slot));
-                            let remains = LaneEntry::Part { rollup, claim };
-                            self.lanes[slot].waiting.push_back(remains);
-                        } else {
-                            self.parts -= 1;
-                            taken.part(rollup, PartPlace::Outside);
-                        }
-                    }
-                    other => self.lanes[slot].waiting.push_back(other),
-                }
-            }
+            self.take_waiting(slot, &may_take, &mut taken);
             left = self.settle_queue(slot, holders_left, usize::MAX);
         }
         let mut entries = entries.into_iter();
@@ -287,6 +265,35 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         }
         self.grant_fence();
         TakenTasks { tasks: taken.tasks, left, recall, unused: taken.unused }
+    }
+
+    /// Takes the waiting tasks of a lane whose work satisfies `may_take`.
+    fn take_waiting(
+        &mut self,
+        slot: usize,
+        may_take: &impl Fn(&W) -> bool,
+        taken: &mut RemovedTasks<K, W>,
+    ) {
+        for waiting in std::mem::take(&mut self.lanes[slot].waiting) {
+            match waiting {
+                LaneEntry::Task { meta, mode, key, work } if may_take(&work) => {
+                    let claim = KeyClaim { key, mode };
+                    taken.tasks.push(UnrunTask::single(meta.seq.into(), claim, work));
+                }
+                LaneEntry::Part { rollup, claim } if is_taken(&rollup, may_take) => {
+                    if rollup.is_replacing() {
+                        // It keeps its position until the replaced captures are dropped.
+                        taken.part(rollup.clone(), PartPlace::Waits(slot));
+                        let remains = LaneEntry::Part { rollup, claim };
+                        self.lanes[slot].waiting.push_back(remains);
+                    } else {
+                        self.parts -= 1;
+                        taken.part(rollup, PartPlace::Outside);
+                    }
+                }
+                other => self.lanes[slot].waiting.push_back(other),
+            }
+        }
     }
 
     /// Returns for each entry of the backlog and the inbox whether [`take_key`](Self::take_key) takes
