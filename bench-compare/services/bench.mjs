@@ -1,8 +1,8 @@
 // A figure of a peer, as a line of JSON: `node bench.mjs PEER FIGURE COUNT`. The environment says where the
 // servers are (REDIS_PORT, PG_PORT); TRY, as JSON, changes settings.
 //
-// Whoever submits and whoever works is a process of its own, made by this one, where there are several or one
-// would be in the other's way. That all was done, once, is checked by number and sum.
+// Submitters and workers are processes of their own, made by this one, where there are several or one would be
+// in the other's way. That all was done, once, is checked by number and sum.
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
@@ -21,7 +21,7 @@ const now = () => performance.timeOrigin + performance.now();
 const payload = (n) => ({ key: `k${(n * 0x9e3779b9) % 100_000}`, n });
 const sumBelow = (count) => (count * (count - 1)) / 2;
 
-/** Calls it for each number from `from` below `to`, so many at a time. */
+/** Calls it for each number from `from` below `to`, at most a given number at a time. */
 async function each(from, to, atATime, call) {
   let next = from;
   const line = async () => {

@@ -1,4 +1,4 @@
-//! Reads `--name value` pairs, and refuses what nobody asked for.
+//! Reads `--name value` pairs, and refuses unknown names.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;

@@ -1,5 +1,5 @@
 //! Checks the contract of an ordered pool from inside the tasks: each task is the next of its key,
-//! nobody else is inside its key, and in the end every key has run all its tasks.
+//! no other task is inside its key, and in the end every key has run all its tasks.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex};

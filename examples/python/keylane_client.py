@@ -138,14 +138,14 @@ class Keylane:
     # Working
 
     def claim(self, kinds, most=1, wait=30, worker=None):
-        """Asks for up to `most` subtasks, and waits so many seconds for the first; returns their leases."""
+        """Claims at most `most` subtasks, and waits at most `wait` seconds for the first; returns their leases."""
         body = {"kinds": list(kinds), "max": most, "wait_ms": int(wait * 1000)}
         if worker:
             body["worker"] = worker
         return self._call("POST", "/v1/leases", body, timeout=wait + 30)["leases"]
 
     def heartbeat(self, lease):
-        """Keeps a lease; `cancel` in the answer means that nobody wants the work any more."""
+        """Keeps a lease; `cancel` in the answer means that the work is no longer wanted."""
         return self._call("POST", f"/v1/leases/{_quote(lease['id'])}/heartbeat", {})
 
     def complete(self, lease, result=None):
@@ -253,7 +253,7 @@ class Task:
         self.attempt, self.fence = lease["attempt"], lease["fence"]
         #: The trace that the job was submitted in (W3C Trace Context), if it was in one.
         self.traceparent, self.tracestate = lease.get("traceparent"), lease.get("tracestate")
-        #: Set when nobody wants the result any more: a handler that takes long looks at it now and then.
+        #: Set when the result is no longer wanted. A long handler should check it from time to time.
         self.cancelled = threading.Event()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._keep, daemon=True)

@@ -195,7 +195,7 @@ impl Latch {
     }
 }
 
-/// Lets so many tasks be in flight.
+/// Bound on the tasks in flight.
 struct Window {
     free: Mutex<usize>,
     changed: Condvar,

@@ -1,5 +1,5 @@
-//! Jobs in the two ways that people write first: one queue of subtasks, and jobs in a ring. And in the one way
-//! that nobody can: by an oracle.
+//! Jobs in the two ways that people write first, one queue of subtasks and jobs in a ring, and by an oracle, which
+//! cannot exist in practice.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex};
@@ -35,7 +35,7 @@ impl JobPool for Fifo {
     }
 }
 
-/// Shortest remaining processing time first, really run: who has least work left begins a subtask. It knows
+/// Shortest remaining processing time first, really run: the job with the least work left begins a subtask. It knows
 /// all lengths, so it is no rival but the mark.
 pub(crate) struct Srpt {
     shared: Arc<(Mutex<Remaining>, Condvar)>,
@@ -76,15 +76,15 @@ impl Srpt {
             let shared = shared.clone();
             thread::spawn(move || {
                 let (remaining, comes) = &*shared;
-                let mut jobs = remaining.lock().expect("nobody panics");
+                let mut jobs = remaining.lock().expect("no holder panics");
                 loop {
                     let Some((world, job, subtask)) = jobs.begin() else {
-                        jobs = comes.wait(jobs).expect("nobody panics");
+                        jobs = comes.wait(jobs).expect("no holder panics");
                         continue;
                     };
                     drop(jobs);
                     world.run(job, subtask);
-                    jobs = remaining.lock().expect("nobody panics");
+                    jobs = remaining.lock().expect("no holder panics");
                     jobs.end(job, world.length(job, subtask));
                 }
             });
@@ -97,7 +97,7 @@ impl JobPool for Srpt {
     fn submit(&self, world: &'static JobWorld, job: u32) {
         let (remaining, comes) = &*self.shared;
         let work = (0..world.subtasks(job)).map(|subtask| world.length(job, subtask)).sum();
-        let mut jobs = remaining.lock().expect("nobody panics");
+        let mut jobs = remaining.lock().expect("no holder panics");
         jobs.work.push(work);
         jobs.waiting.insert((work, job), Turn { world, job, next: 0 });
         drop(jobs);
@@ -105,7 +105,7 @@ impl JobPool for Srpt {
     }
 }
 
-/// Jobs in a ring: who is first begins one subtask, and goes to the end.
+/// Jobs in a ring: the first begins one subtask, and goes to the end.
 pub(crate) struct RoundRobin {
     shared: Arc<(Mutex<VecDeque<Turn>>, Condvar)>,
 }
@@ -134,7 +134,7 @@ impl RoundRobin {
 }
 
 fn next((ring, comes): &(Mutex<VecDeque<Turn>>, Condvar)) -> (&'static JobWorld, u32, usize) {
-    let mut ring = ring.lock().expect("nobody panics");
+    let mut ring = ring.lock().expect("no holder panics");
     loop {
         if let Some(Turn { world, job, next }) = ring.pop_front() {
             if next + 1 < world.subtasks(job) {
@@ -142,14 +142,14 @@ fn next((ring, comes): &(Mutex<VecDeque<Turn>>, Condvar)) -> (&'static JobWorld,
             }
             return (world, job, next);
         }
-        ring = comes.wait(ring).expect("nobody panics");
+        ring = comes.wait(ring).expect("no holder panics");
     }
 }
 
 impl JobPool for RoundRobin {
     fn submit(&self, world: &'static JobWorld, job: u32) {
         let (ring, comes) = &*self.shared;
-        ring.lock().expect("nobody panics").push_back(Turn { world, job, next: 0 });
+        ring.lock().expect("no holder panics").push_back(Turn { world, job, next: 0 });
         comes.notify_all();
     }
 }

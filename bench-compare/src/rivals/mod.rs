@@ -1,5 +1,5 @@
 //! The rivals: what people write, or use, to run work in order per key, and the
-//! bounded queues of W4, and those who share workers among jobs. One file each.
+//! bounded queues of W4, and those that share workers among jobs. One file each.
 
 pub(crate) mod channels;
 pub(crate) mod grouped;

@@ -43,7 +43,7 @@ impl Work for Task {
     }
 }
 
-/// Sleeps on tokio's timer, so many at a time as there are permits.
+/// Sleeps on tokio's timer, at most as many at a time as there are permits.
 #[derive(Clone)]
 pub(crate) struct Naps {
     permits: Arc<Semaphore>,

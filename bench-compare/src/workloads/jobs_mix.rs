@@ -1,7 +1,7 @@
 //! `jobs-mix`: how long jobs take where several share two workers. They come at random (Poisson), their
 //! sizes follow a bounded Pareto distribution (shape 1.1, 1 to 1,000 subtasks), and a subtask burns CPU
-//! for an exponentially distributed time with a mean of 200 µs, by counted steps, not by the clock: who
-//! is preempted burns no less.
+//! for an exponentially distributed time with a mean of 200 µs, by counted steps, not by the clock: a
+//! preempted thread burns no less.
 //!
 //! A job's time runs from when it was due until its last subtask has ended. Each run computes from the
 //! same jobs what SRPT, which knows all lengths, would reach without any cost of its own: the bound.
@@ -181,7 +181,7 @@ impl JobWorld {
     }
 }
 
-/// Burns CPU for so long, if nobody takes the CPU away.
+/// Burns CPU for so long, if the CPU is not taken away.
 pub(crate) fn burn(nanos: u64, steps_per_micro: f64) {
     let steps = (nanos as f64 / 1000.0 * steps_per_micro) as u64;
     let mut value = 1_u64;

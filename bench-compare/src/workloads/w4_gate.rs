@@ -1,4 +1,4 @@
-//! W4's small figures: what a fair gate of one slot costs while nobody waits, against a lock; and how
+//! W4's small figures: what a fair gate of one slot costs while no thread waits, against a lock; and how
 //! long it takes to hand a slot to a thread that waits for it, against waking that thread and nothing
 //! else.
 //!
@@ -26,7 +26,7 @@ pub(crate) fn run(mut args: Args) -> Result<Record> {
     Ok(match (setting.peer.as_str(), is_handed) {
         ("std-mutex", false) => {
             let mutex = Mutex::new(0_u64);
-            alone(&setting, || *black_box(&mutex).lock().expect("nobody panics") += 1)
+            alone(&setting, || *black_box(&mutex).lock().expect("no holder panics") += 1)
         }
         ("tokio-semaphore", false) => {
             let semaphore = tokio::sync::Semaphore::new(1);

@@ -1,5 +1,5 @@
 //! W4: a bounded queue of 1,024 numbers between producers and consumers that do nothing else; and
-//! many producers at a full queue with one slow consumer, which shows who gets in.
+//! many producers at a full queue with one slow consumer, which shows the producers that get in.
 //!
 //! A run lasts for a time, not for a number of items, as the slowest rival takes a thousand times as
 //! long for an item as the fastest. Each item carries its producer's number and its place in that

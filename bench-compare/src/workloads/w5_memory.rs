@@ -1,6 +1,6 @@
 //! W5: what a pool keeps in memory, per idle key and per queued task.
 //!
-//! `heap_bytes` is what glibc's allocator has handed out, `rss_bytes` what became resident, each
+//! `heap_bytes` is what glibc's allocator has handed out, `rss_bytes` the growth of resident memory, each
 //! divided by the number of keys or tasks. Both start when the pool exists and is idle, so that
 //! what it allocates at once for its capacity is apart, in `fixed_mib`.
 

@@ -1,4 +1,4 @@
-//! W6: what a submission costs while about so many tasks are unfinished, where a predicate says what
+//! W6: cost of a submission while about a given number of tasks are unfinished, where a predicate says what
 //! conflicts; and what it then costs to run them. The predicate is "no key in common".
 //!
 //! In each round the workers are held, tasks are submitted until there are nearly as many as wanted,
@@ -29,7 +29,7 @@ fn measured_in(unfinished: usize) -> usize {
 
 /// How a run is shaped.
 pub(crate) struct Shape {
-    /// About so many tasks are unfinished.
+    /// Approximate number of unfinished tasks.
     unfinished: usize,
     /// Each so-manieth task has four keys.
     every: usize,

@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     count_all(100)?;
 
     let sum = checkpoint.wait()?.unwrap();
-    assert_eq!(sum, 1000, "all that came before, and nothing of what came after");
+    assert_eq!(sum, 1000, "all earlier tasks, and no later one");
     println!("at the checkpoint there were {sum}");
     pool.shutdown()?;
     println!(

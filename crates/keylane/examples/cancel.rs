@@ -16,7 +16,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         while !is_cancelled() {
             std::thread::yield_now();
         }
-        "what it had by then"
+        "the value at its cancellation"
     })?;
     let waiting = pool.submit("key", || unreachable!("it is cancelled before it begins"))?;
     let last = pool.submit("key", || "the next one of the key")?;

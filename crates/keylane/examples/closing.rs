@@ -36,7 +36,7 @@ fn stop() -> Result<(), Box<dyn Error>> {
     let running = pool.submit(1, move || {
         begin.send(()).expect("main waits for this");
         ended.recv().expect("main says when");
-        "what had begun"
+        "the tasks that had begun"
     })?;
     begun.recv()?;
     let waiting = [1, 2, 3].map(|key| pool.submit(key, move || key));

@@ -14,8 +14,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let ((begin, begun), (end, ended)) = (channel(), channel::<()>());
     pool.execute("alice", move || {
-        begin.send(()).expect("somebody waits for it");
-        ended.recv().expect("somebody ends it");
+        begin.send(()).expect("the main thread waits for it");
+        ended.recv().expect("the main thread ends it");
     })?;
     begun.recv()?;
     let payment = pool.submit("alice", || "paid")?;

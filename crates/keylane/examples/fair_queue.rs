@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     });
     for producer in 0..4 {
         let own = received.iter().filter(|(from, _)| *from == producer).map(|(_, n)| *n);
-        assert!(own.eq(0..1000), "what one has pushed comes out in its order");
+        assert!(own.eq(0..1000), "the items of one producer come out in its order");
     }
     println!("{} items from 4 producers, those of each in order", received.len());
 

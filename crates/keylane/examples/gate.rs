@@ -15,7 +15,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         for _ in 0..8 {
             scope.spawn(|| {
                 for _ in 0..100 {
-                    let _permit = gate.acquire().expect("nobody closes it");
+                    let _permit = gate.acquire().expect("the gate is not closed");
                     most.fetch_max(now.fetch_add(1, SeqCst) + 1, SeqCst);
                     std::thread::yield_now();
                     now.fetch_sub(1, SeqCst);

@@ -48,7 +48,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     assert!(waiting.cancel(), "it stood behind a running task, so this was in time");
     assert!(waiting.wait()?.is_cancelled());
     assert!(running.wait_timeout(Duration::from_millis(1))?.is_none());
-    assert!(!last.is_finished(), "a cancelled task keeps its place, so nobody overtakes anybody");
+    assert!(!last.is_finished(), "a cancelled task keeps its place, so no task overtakes another");
     assert!(!running.cancel(), "it runs, so it was only asked to stop");
     let rounds = running.wait()?.unwrap();
     println!("asked to stop, after {}", if rounds == 1 { "a round" } else { "some rounds" });

@@ -20,7 +20,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         .build()?;
     pool.keys().set_rate(&"bob", Some(Rate::per_second(10).burst(20)))?;
 
-    let call = |who: &'static str, n: u32| pool.submit(who, move || println!("{who}: call {n}"));
+    let call =
+        |client: &'static str, n: u32| pool.submit(client, move || println!("{client}: call {n}"));
     let alice = (1..=7).map(|n| call("alice", n)).collect::<Result<Vec<_>, _>>()?;
     let bob = (1..=7).map(|n| call("bob", n)).collect::<Result<Vec<_>, _>>()?;
 

@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let (a, b) = (a.clone(), b.clone());
         move || a.load(Relaxed) + b.load(Relaxed)
     })?;
-    let aside = pool.submit('C', || "C has waited for nobody")?;
+    let aside = pool.submit('C', || "C has waited for no other task")?;
     pool.execute('A', increment(&a))?;
 
     let readers: Vec<_> = (0..3)
@@ -43,7 +43,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     println!("{}", aside.wait()?.unwrap());
     let sum = sum.wait()?.unwrap();
-    assert_eq!(sum, 2000, "the rollup sees what came before it, and nothing of what came after");
+    assert_eq!(sum, 2000, "the rollup sees all earlier tasks, and no later one");
     println!("A and B together had {sum}");
     for reader in readers {
         assert_eq!(reader.wait()?.unwrap(), 1001);

@@ -13,7 +13,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let set = |value: i32| {
         let price = price.clone();
-        move || *price.try_write().expect("nobody else has the key") = value
+        move || *price.try_write().expect("no other task has the key") = value
     };
     // Two readers that wait for each other, so they can only run together.
     let together = Arc::new(Barrier::new(2));

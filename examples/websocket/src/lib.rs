@@ -5,7 +5,7 @@
 //!   holds no other up.
 //! - HTTP requests that have no order run beside them, in the same pool.
 //! - A connection is read no faster than it is handled, and handled no faster than its answers are taken:
-//!   when its bounds are reached its socket is not read, so that its peer has to wait, and nobody else.
+//!   when its bounds are reached its socket is not read, so that its peer has to wait, and no other does.
 //! - The close handler runs last, after everything that the connection has sent, and exactly once, however
 //!   the connection ended.
 

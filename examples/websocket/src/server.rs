@@ -48,7 +48,7 @@ pub struct Server<H> {
 }
 
 impl<H: Handler> Server<H> {
-    /// A server that nobody listens for yet.
+    /// A server that does not listen yet.
     ///
     /// # Errors
     ///

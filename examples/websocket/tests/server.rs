@@ -17,7 +17,7 @@ const LONG: Duration = Duration::from_secs(120);
 
 type Client = WebSocketStream<TcpStream>;
 
-/// What the handler has seen, and who may go on.
+/// Records of the handler, and the connections that may go on.
 #[derive(Default)]
 struct Seen {
     /// Of each connection the messages, in the order in which they were handled, and its end.
@@ -79,7 +79,7 @@ struct World {
     address: SocketAddr,
 }
 
-/// Whatever becomes of the test, nobody waits for it.
+/// However the test ends, no thread waits for it.
 impl Drop for World {
     fn drop(&mut self) {
         self.seen.open();
@@ -242,7 +242,7 @@ fn a_full_connection_is_not_read_and_takes_no_memory() {
     });
 }
 
-/// Answers that nobody takes stop the reading, and park no worker.
+/// Answers that are not taken stop the reading, and park no worker.
 #[test]
 fn a_peer_that_takes_no_answers_is_not_read() {
     soon(async {

@@ -199,7 +199,7 @@ fn defect_2g_the_line_is_first_come_first_served_and_the_older_wins_ties() {
     for job in &jobs {
         let decision = scheduler.next(0).unwrap();
         assert_eq!((decision.to, decision.rule), (Claimant::Job(*job), Rule::Admit));
-        scheduler.pause(*job, 0); // so that rule 1 has nobody to keep
+        scheduler.pause(*job, 0); // so that rule 1 has no job to keep
         scheduler.ended(decision.to, End::Done, 0);
     }
 

@@ -1,3 +1,5 @@
+//! Entries of the audit log.
+
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 

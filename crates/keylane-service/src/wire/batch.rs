@@ -1,3 +1,5 @@
+//! Several jobs in one request, and the result of each.
+
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;

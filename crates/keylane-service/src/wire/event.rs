@@ -1,3 +1,5 @@
+//! Events of the streams, with all their types.
+
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 

@@ -1,3 +1,5 @@
+//! Jobs: as submitted, and as shown.
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize};

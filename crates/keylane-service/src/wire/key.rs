@@ -1,3 +1,5 @@
+//! Keys that are paused or have unfinished subtasks.
+
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 

@@ -1,3 +1,5 @@
+//! Leases: requests and responses between the server and remote workers.
+
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;

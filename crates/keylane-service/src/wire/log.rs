@@ -1,3 +1,5 @@
+//! Logs of attempts.
+
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 

@@ -1,3 +1,5 @@
+//! Whole numbers are accepted in every form that JSON gives them.
+
 use std::fmt;
 use std::marker::PhantomData;
 

@@ -1,3 +1,5 @@
+//! Objects are accepted only as JSON objects, never as arrays of their fields.
+
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};

@@ -1,3 +1,5 @@
+//! Pages of lists, which name damaged rows instead of leaving them out.
+
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 

@@ -1,3 +1,5 @@
+//! Error responses, as RFC 9457 defines them.
+
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 

@@ -1,3 +1,5 @@
+//! Recurring jobs: as set, and as shown.
+
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;

@@ -1,3 +1,5 @@
+//! Slots, decisions, and reasons for waiting.
+
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 

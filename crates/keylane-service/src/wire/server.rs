@@ -1,3 +1,5 @@
+//! Identity and health of the server.
+
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 

@@ -1,3 +1,5 @@
+//! Subtasks and their outcomes.
+
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;

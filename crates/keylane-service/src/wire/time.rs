@@ -1,3 +1,5 @@
+//! Points in time are RFC 3339 in UTC, to the millisecond.
+
 use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -1,3 +1,5 @@
+//! Use of the slots over time, and the state of the server in numbers.
+
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
