@@ -126,7 +126,8 @@ fn line_of(text: &str, key: &str) -> Option<usize> {
 pub(crate) const EXAMPLE: &str = r#"# keylane consume --config FILE. Each key is also an option of the command line, which counts if both are
 # given. Lines with a leading # are examples; the others are the defaults.
 
-# Where records come from: "kafka://HOST:PORT/TOPIC", "journal:PATH", "file:PATH", or "-" for standard input.
+# Where records come from: "kafka://HOST:PORT/TOPIC", "journal:PATH", "file:PATH", "letters:PATH" for
+# dead letters, or "-" for standard input.
 # source = "journal:orders.journal"
 # The consumer group whose progress is kept, in the journal or by the brokers.
 # group = "billing"

@@ -25,6 +25,7 @@ mod kafka;
 mod key_settings;
 mod keys;
 mod lag;
+mod letters;
 mod log;
 mod metadata;
 mod one_or_several;

@@ -13,7 +13,9 @@ use keylane_stream::consumer::{
     self, Attempt, AttemptFailure, Consumer, ConsumerBuilder, ConsumerEvent, ConsumerHandle,
     Outbox, ShutdownReport, StartError, StopReason,
 };
-use keylane_stream::dead_letters::{DeadLetters, FileDeadLetters, JournalDeadLetters};
+use keylane_stream::dead_letters::{
+    DeadLetterSource, DeadLetters, FileDeadLetters, JournalDeadLetters,
+};
 use keylane_stream::journal::JournalSource;
 use keylane_stream::sink::{JournalSink, Sink};
 use keylane_stream::source::Source;
@@ -196,6 +198,7 @@ fn children(plan: &ConsumePlan) -> anyhow::Result<Option<Arc<ChildProcesses>>> {
         validated::PlannedSource::Kafka(member) => {
             process::guarded_with_grace(member.grace_after_kill())?
         }
+        validated::PlannedSource::Letters { state, .. } => process::guarded_beside(state)?,
         validated::PlannedSource::Stdin => process::guarded()?,
     };
     Ok(Some(Arc::new(ChildProcesses::new(registry)?)))
@@ -301,6 +304,9 @@ fn source(
         validated::PlannedSource::File { path, state, follow } => {
             let (source, layout) = file_sources::file(path, state, plan.format)?;
             return Ok((Box::new(if *follow { source.follow() } else { source }), layout));
+        }
+        validated::PlannedSource::Letters { path, state } => {
+            Box::new(DeadLetterSource::open(path, state)?)
         }
         validated::PlannedSource::Stdin => return file_sources::pipe(plan.format),
     };

@@ -18,7 +18,8 @@ use crate::worker::WorkerKeys;
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct ConsumeSettings {
     /// Where records come from: kafka://HOST:PORT/TOPIC, journal:PATH,
-    /// file:PATH, or - for standard input, a record in each line.
+    /// file:PATH, or - for standard input, a record in each line; or
+    /// letters:PATH for dead letters that are handled again.
     #[arg(value_name = "SOURCE")]
     pub(crate) source: Option<String>,
 

@@ -11,6 +11,7 @@ use super::environment::HandlerEnvironment;
 use super::format_settings::PlannedFormat;
 use super::invalid_settings::{InvalidSettings, wrong};
 use super::key_settings::PlannedKeys;
+use super::letters;
 use super::pace_settings::PlannedPace;
 use super::settings::{
     ConsumeSettings, ForeignProgressPolicy, KafkaProtocol, KafkaStart, NoKey, OffsetMap, OnFail,
@@ -53,8 +54,21 @@ pub(super) struct ConsumePlan {
 #[derive(Debug, PartialEq)]
 pub(super) enum PlannedSource {
     Kafka(KafkaMember),
-    Journal { path: PathBuf, group: String, to_the_end: bool },
-    File { path: PathBuf, state: PathBuf, follow: bool },
+    Journal {
+        path: PathBuf,
+        group: String,
+        to_the_end: bool,
+    },
+    File {
+        path: PathBuf,
+        state: PathBuf,
+        follow: bool,
+    },
+    /// Dead letters of a file.
+    Letters {
+        path: PathBuf,
+        state: PathBuf,
+    },
     Stdin,
 }
 
@@ -333,7 +347,7 @@ fn client(settings: &ConsumeSettings) -> Result<Vec<String>, InvalidSettings> {
 
 fn source(settings: &ConsumeSettings) -> Result<PlannedSource, InvalidSettings> {
     let Some(text) = settings.source.as_deref() else {
-        let some = "kafka://HOST:PORT/TOPIC, journal:PATH, file:PATH or -";
+        let some = "kafka://HOST:PORT/TOPIC, journal:PATH, file:PATH, letters:PATH or -";
         return wrong("source", format!("there is no source; name one, as in {some}"));
     };
     match text.split_once(':') {
@@ -368,9 +382,13 @@ fn source(settings: &ConsumeSettings) -> Result<PlannedSource, InvalidSettings> 
             let follow = !settings.to_the_end.unwrap_or(true);
             Ok(PlannedSource::File { path: path.into(), state, follow })
         }
+        Some((letters::SCHEME, path)) if !path.is_empty() => {
+            let (path, state) = letters::source(settings, path)?;
+            Ok(PlannedSource::Letters { path, state })
+        }
         _ if text == "-" => Ok(PlannedSource::Stdin),
         _ => {
-            let some = "kafka://HOST:PORT/TOPIC, journal:PATH, file:PATH or -";
+            let some = "kafka://HOST:PORT/TOPIC, journal:PATH, file:PATH, letters:PATH or -";
             wrong("source", format!("`{text}` is no source; write {some}"))
         }
     }
@@ -464,7 +482,7 @@ fn batch(settings: &ConsumeSettings) -> Result<Option<BatchLimits>, InvalidSetti
 fn policy(settings: &ConsumeSettings) -> Result<RetryPolicy<FailureClass>, InvalidSettings> {
     let first = settings.backoff.map_or(Duration::from_secs(1), |span| span.0);
     let max = settings.max_backoff.map_or(Duration::from_secs(60).max(first), |span| span.0);
-    let on_exhausted = match settings.on_fail.unwrap_or(OnFail::Stop) {
+    let on_exhausted = match settings.on_fail.unwrap_or(letters::default_on_fail(settings)) {
         OnFail::DeadLetter => OnExhausted::DeadLetter,
         OnFail::Skip => OnExhausted::Skip,
         OnFail::StopKey => OnExhausted::StopKey,

@@ -14,6 +14,7 @@ mod common;
 mod consume;
 mod consume_batches;
 mod consume_keys;
+mod consume_letters;
 mod consume_limits;
 mod consume_lost_output;
 mod consume_pace;
