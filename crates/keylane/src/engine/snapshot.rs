@@ -111,7 +111,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 
 /// Drops the lanes that are neither among the `top` longest nor among the `top` oldest.
 fn keep_extremes<K: Clone>(lanes: &mut Vec<KeySnapshot<K>>, top: usize) {
-    if lanes.len() <= 2 * top {
+    if lanes.len() <= top.saturating_mul(2) {
         return;
     }
     lanes.sort_by(longer);

@@ -13,6 +13,22 @@ fn drained(pool: &Pool<u64>) {
 }
 
 #[test]
+fn a_snapshot_may_ask_for_all_keys() {
+    soon(|| {
+        let pool = Pool::<u64>::builder().workers(1).capacity(100).build().unwrap();
+        let gate = Gate::new();
+        let _open = OpenAtLast(gate.clone());
+        for key in 0..10 {
+            let wait = gate.clone();
+            pool.execute(key, move || wait.pass()).unwrap();
+        }
+        eventually(|| pool.inspect().snapshot(usize::MAX).hottest.len() == 10);
+        gate.open();
+        drained(&pool);
+    });
+}
+
+#[test]
 fn how_tasks_ended_is_counted() {
     soon(|| {
         let pool = Pool::<u64>::builder().workers(2).capacity(100).build().unwrap();
