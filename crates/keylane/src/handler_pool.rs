@@ -167,7 +167,7 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
     /// Sends many messages in one pass, waiting for capacity as often as necessary. They are in
     /// order as if they had been sent one by one.
     ///
-    /// They have one [place in the order](crate::Pool::submit_many#place-in-the-order), or few.
+    /// They have one [place in the order](crate::Pool::submit_many), or few.
     ///
     /// # Errors
     ///

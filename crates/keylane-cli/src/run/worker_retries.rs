@@ -18,7 +18,7 @@ pub(super) struct WorkerRetries(Sender<RetryMessage>);
 /// Message to the waiting thread.
 #[derive(Debug)]
 pub(super) enum RetryMessage {
-    Wait(WaitingAttempt),
+    Wait(Box<WaitingAttempt>),
     /// Starts have stopped: the waiting records are not run.
     Stopped,
     /// No further record will come.
@@ -46,7 +46,7 @@ impl WorkerRetries {
         let (ticket, key, turn) = record.into_parts();
         let now = Instant::now();
         let due = now.checked_add(wait).unwrap_or_else(|| now + Duration::from_secs(1 << 30));
-        self.send(RetryMessage::Wait(WaitingAttempt { due, ticket, key, turn }));
+        self.send(RetryMessage::Wait(Box::new(WaitingAttempt { due, ticket, key, turn })));
     }
 
     /// Gives up the waiting records, because starts have stopped.

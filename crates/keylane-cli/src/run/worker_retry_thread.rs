@@ -28,7 +28,7 @@ pub(super) fn start(
 /// State of the thread.
 struct WaitingAttempts {
     workers: Arc<WorkerPool<RunObserver>>,
-    waiting: BinaryHeap<Reverse<WaitingAttempt>>,
+    waiting: BinaryHeap<Reverse<Box<WaitingAttempt>>>,
 }
 
 impl WaitingAttempts {
@@ -53,9 +53,8 @@ impl WaitingAttempts {
     }
 
     fn give_next(&mut self) {
-        let Some(Reverse(WaitingAttempt { ticket, key, turn, .. })) = self.waiting.pop() else {
-            return;
-        };
+        let Some(Reverse(next)) = self.waiting.pop() else { return };
+        let WaitingAttempt { ticket, key, turn, .. } = *next;
         let DispatchedRecord { place, details, sink, .. } = ticket;
         let line = details.as_ref().map_or_else(Vec::new, |details| details.line.clone());
         let number = place.number;

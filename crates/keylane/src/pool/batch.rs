@@ -71,7 +71,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     /// Submits a batch without handles in one pass, waiting for capacity as often as necessary. The
     /// tasks of the batch are in order as if they had been submitted one by one.
     ///
-    /// It has one [place in the order](Self::submit_many#place-in-the-order), or few.
+    /// It has one [place in the order](Self::submit_many), or few.
     ///
     /// # Errors
     ///

@@ -32,11 +32,14 @@ fn comments_name_things_and_numbers() {
 /// Maximum number of comment lines with an avoided word, by folder: names of fields that are fixed.
 const OTHER_COMMENTS: [(&str, usize); 1] = [("crates/keylane-service/ui", 2)];
 
+/// The part of a line that is tested.
+type TestedPart = fn(&str) -> &str;
+
 /// Comments of other languages; and all lines, strings included, of code that users read as examples.
 #[test]
 fn scripts_examples_and_benchmarks_name_things_and_numbers() {
-    let all: fn(&str) -> &str = |line| line;
-    let folders: [(&str, &[(&str, fn(&str) -> &str)]); 6] = [
+    let all: TestedPart = |line| line;
+    let folders: [(&str, &[(&str, TestedPart)]); 6] = [
         ("crates/keylane-service/ui", &[("js", script_comment), ("mjs", script_comment)]),
         ("crates/keylane-service/benches", &[("py", all)]),
         ("crates/keylane/examples", &[("rs", all)]),
