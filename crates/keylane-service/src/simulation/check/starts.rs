@@ -345,10 +345,12 @@ impl State {
         }
         let attempts = task.last.map_or(0, |last| last.attempt) + task.unseen;
         let has_no_more = attempts >= job.spec.kind.attempts();
+        let has_keys = job.spec.subtasks.get(number).is_some_and(|keys| !keys.all.is_empty());
         match task.end.filter(|end| end.is_known || job.spec.kind == JobKind::Lease) {
             Some(end) => match end.end {
                 RunEnd::Succeeded => true,
-                _ if job.spec.kind == JobKind::Stop => false,
+                // One without a key stops none, and fails.
+                _ if job.spec.kind == JobKind::Stop && has_keys => false,
                 RunEnd::FailedForGood => true,
                 RunEnd::Failed { .. } | RunEnd::GaveUp => has_no_more,
             },

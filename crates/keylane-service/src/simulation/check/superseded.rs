@@ -1,6 +1,6 @@
 //! Rules for subtasks that a later one of their key replaces.
 
-use super::state::{State, Task};
+use super::state::State;
 use crate::simulation::history::Run;
 use crate::simulation::work::{FAN_IN, JobKind, SPLIT, SubtaskKeys};
 
@@ -9,8 +9,8 @@ use crate::simulation::work::{FAN_IN, JobKind, SPLIT, SubtaskKeys};
 const REPLACED: u64 = 10_000;
 
 impl State {
-    /// A client reads that a subtask is superseded: it has never run, the other one has the same key and
-    /// did not enter before it, and this is final.
+    /// A client reads that a subtask is superseded: it has not run since its job was retried last, the
+    /// other one has the same key and did not enter before it, and this is final.
     pub(super) fn superseded(&mut self, (job, number): (usize, u32), by: &(String, u32)) {
         let place = number as usize;
         let keys = self.jobs[job].spec.subtasks[place].clone();
@@ -19,7 +19,7 @@ impl State {
         if !keys.is_latest {
             wrong.push("asks for no replacement".to_owned());
         }
-        if task.starts > 0 {
+        if task.starts > 0 && !self.jobs[job].is_retried {
             wrong.push("has run".to_owned());
         }
         if task.superseded_by.as_ref().is_some_and(|before| before != by) {
@@ -47,8 +47,9 @@ impl State {
     /// Returns whether a later subtask has possibly replaced this one.
     pub(super) fn may_be_superseded(&self, (job, number): (usize, usize)) -> bool {
         let Some(keys) = self.jobs[job].spec.subtasks.get(number) else { return false };
-        let Task { starts, .. } = self.jobs[job].tasks[number];
-        keys.is_latest && starts == 0 && self.like((job, number)).next().is_some()
+        // A retried subtask enters again as if it had never run.
+        let is_new = self.jobs[job].tasks[number].starts == 0 || self.jobs[job].is_retried;
+        keys.is_latest && is_new && self.like((job, number)).next().is_some()
     }
 
     /// Returns the other subtasks that may replace this one: with the same key, and not certainly
