@@ -25,7 +25,7 @@ fn the_bar_shows_the_hottest_key_what_is_to_come_of_it_and_the_time_left() {
     named_pipe(&folder.path().join("go"));
     // Long lines, so that most of the file is not read yet.
     let line = |place: usize| {
-        let key = if place % 2 == 0 { "hot".to_owned() } else { format!("cold{place}") };
+        let key = if place.is_multiple_of(2) { "hot".to_owned() } else { format!("cold{place}") };
         format!("{key} {}\n", "x".repeat(4_000))
     };
     fs::write(folder.path().join("input"), (0..200).map(line).collect::<String>()).unwrap();
