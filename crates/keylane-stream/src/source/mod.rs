@@ -219,7 +219,7 @@ pub enum PartitionOwnership {
     All,
     /// It is not known yet.
     Unknown,
-    /// Not all. The text names what is missing, as in "the group gives orders[3] to another member".
+    /// Not all. The text names what is missing, as in "the group gives `orders[3]` to another member".
     Some(String),
 }
 
