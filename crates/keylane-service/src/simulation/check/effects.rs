@@ -115,7 +115,14 @@ impl State {
     }
 
     pub(super) fn held(&mut self, fence: u64, until: u64) {
-        let tasks = self.jobs.iter_mut().flat_map(|job| &mut job.tasks);
+        // A kill on its way may take effect at any time, also right after this heartbeat.
+        let killed = |(command, _): &(Command, _)| match *command {
+            Command::Cancel { job, kill: true } => Some(job),
+            _ => None,
+        };
+        let killed: Vec<_> = self.open.values().filter_map(killed).collect();
+        let jobs = self.jobs.iter_mut().enumerate().filter(|(job, _)| !killed.contains(job));
+        let tasks = jobs.flat_map(|(_, job)| &mut job.tasks);
         let of_fence = |task: &&mut Task| task.last.is_some_and(|run| run.fence == fence);
         if let Some(task) = tasks.filter(of_fence).find(|task| task.running.is_some()) {
             task.held_until = until;
