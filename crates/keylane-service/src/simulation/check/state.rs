@@ -171,6 +171,9 @@ pub(super) struct TaskEnd {
 
 impl State {
     pub(super) fn begin_entry(&mut self, place: usize, entry: &Entry) {
+        if matches!(entry.event, Event::Set { ms } if ms > BELIEVED) {
+            self.clock_goes_on_until(entry.at);
+        }
         (self.place, self.at, self.process) = (place, entry.at, entry.process);
         self.wall = entry.wall;
         match entry.event {
@@ -190,6 +193,15 @@ impl State {
             if is_due && !job.spec.has_steps() {
                 job.enters = job.enters.or(Some(place));
             }
+        }
+    }
+
+    /// Notes the time that the clock shows before it is set far forward. The service removes jobs by it
+    /// until it follows the clock.
+    fn clock_goes_on_until(&mut self, at: u64) {
+        if self.doubted_until <= at {
+            let wall = self.wall + (at - self.at) + FOLLOWS;
+            self.jobs.iter_mut().for_each(|job| job.walls.1 = job.walls.1.max(wall));
         }
     }
 
