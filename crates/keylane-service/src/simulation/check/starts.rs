@@ -1,6 +1,6 @@
 //! Rules for the start of an attempt.
 
-use super::state::{Job, State, Task};
+use super::state::{FOLLOWS, Job, State, Task};
 use crate::simulation::history::{Command, Run};
 use crate::simulation::work::{
     BURST, FAN_IN, JobKind, KEY_INTERVAL, RATE, RATED_AT_ONCE, RunEnd, SLOTS, SPLIT, SubtaskKeys,
@@ -172,8 +172,9 @@ impl State {
             RunEnd::Failed { after: None } | RunEnd::GaveUp => job.spec.kind.backoff(),
             RunEnd::Succeeded | RunEnd::FailedForGood => return None,
         };
-        // A restart knows only the wall clock, so a step before it may shorten the wait.
-        let was_set = self.set_at.is_some_and(|set| set + ROUNDING >= end.at);
+        // A restart knows only the wall clock, so a step before it may shorten the wait. The end of the
+        // wait may have been stored before the service followed the step.
+        let was_set = self.set_at.is_some_and(|set| set + FOLLOWS >= end.at);
         let survives = end.process == self.process || (end.is_durable && !was_set);
         let passed = self.at - end.at;
         (survives && passed + ROUNDING < wait)

@@ -15,7 +15,7 @@ const BELIEVED: i64 = 60_000;
 const DOUBTED: u64 = 3_600_000 - FOLLOWS;
 
 /// Time after which the service has followed a step of the wall clock, in milliseconds.
-const FOLLOWS: u64 = 5_000;
+pub(super) const FOLLOWS: u64 = 5_000;
 
 #[derive(Default)]
 pub(super) struct State {
