@@ -225,6 +225,12 @@ impl WriteQueue {
         (queued, self.jobs.waiting() + self.uploads.waiting())
     }
 
+    /// Returns whether the last handle of the store is gone.
+    #[cfg(test)]
+    pub(super) fn is_closed(&self) -> bool {
+        self.line().closed
+    }
+
     /// Closes the queue. Queued requests can still be taken.
     pub(super) fn close(&self) {
         self.line().closed = true;

@@ -76,7 +76,12 @@ impl SimulatedDisk {
             }
         }
         shared.queue.is_no_longer_mine();
-        *self.writer() = Some(stepped);
+        // A callback may have dropped the last handle. The writer then ends by itself.
+        if shared.queue.is_closed() {
+            stepped.close();
+        } else {
+            *self.writer() = Some(stepped);
+        }
     }
 
     /// Returns whether the store is closed.
@@ -95,19 +100,26 @@ impl SimulatedDisk {
     }
 }
 
+impl SteppedWriter {
+    /// Writes the requests that are left, and closes the file.
+    fn close(mut self) {
+        let shared = Arc::clone(&self.writer.shared);
+        shared.queue.is_mine();
+        while self.steps.step(&mut self.writer) {}
+        self.writer.close();
+        shared.queue.is_no_longer_mine();
+    }
+}
+
 impl WriterHost for SimulatedDisk {
     fn start(&self, writer: StoreWriter) -> io::Result<JoinWriter> {
         *self.writer() = Some(SteppedWriter { writer, steps: GroupCommitSteps::default() });
         let disk = self.clone();
         Ok(Box::new(move || {
-            let Some(SteppedWriter { mut writer, mut steps }) = disk.writer().take() else {
-                return;
-            };
-            let shared = Arc::clone(&writer.shared);
-            shared.queue.is_mine();
-            while steps.step(&mut writer) {}
-            writer.close();
-            shared.queue.is_no_longer_mine();
+            let stepped = disk.writer().take();
+            if let Some(stepped) = stepped {
+                stepped.close();
+            }
         }))
     }
 
