@@ -10,6 +10,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
+use crate::wire::Timestamp;
+
 /// Permission of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
@@ -57,6 +59,8 @@ pub struct Caller {
     /// Name of the token; `anyone` on a server without tokens.
     pub name: String,
     roles: BTreeSet<Role>,
+    /// Time from which the token is refused.
+    expires: Option<Timestamp>,
     /// Hash of the token, which tells apart two tokens with one name.
     token: TokenHash,
 }
@@ -75,7 +79,19 @@ impl Caller {
     /// Caller on a server without tokens, with all roles.
     #[must_use]
     pub fn anyone() -> Self {
-        Caller { name: "anyone".into(), roles: [Role::Admin].into(), token: TokenHash::default() }
+        let (roles, token) = ([Role::Admin].into(), TokenHash::default());
+        Caller { name: "anyone".into(), roles, expires: None, token }
+    }
+
+    /// Returns the time at which the token expires, if it does.
+    #[must_use]
+    pub fn expires(&self) -> Option<Timestamp> {
+        self.expires
+    }
+
+    /// Returns whether the token is expired at this time.
+    pub(super) fn is_expired(&self, now: Timestamp) -> bool {
+        self.expires.is_some_and(|expires| expires <= now)
     }
 
     /// Returns whether the caller has a role.
@@ -159,8 +175,8 @@ impl Tokens {
     }
 
     /// Parses lines of a name, its roles separated by commas, and the token's SHA-256 in
-    /// hexadecimal, or `plain:` and the token. Empty lines and lines that begin with `#` are
-    /// skipped.
+    /// hexadecimal, or `plain:` and the token; and, if the token expires, `expires=` and the time, such
+    /// as `2027-01-31T00:00:00Z`. Empty lines and lines that begin with `#` are skipped.
     ///
     /// ```
     /// use keylane_service::http::{Role, Tokens};
@@ -217,11 +233,12 @@ impl Tokens {
 
 fn parse_line(line: &str) -> Result<([u8; 32], Caller), &'static str> {
     let mut words = line.split_whitespace();
-    let (Some(name), Some(roles), Some(secret), None) =
-        (words.next(), words.next(), words.next(), words.next())
+    let (Some(name), Some(roles), Some(secret), expires, None) =
+        (words.next(), words.next(), words.next(), words.next(), words.next())
     else {
-        return Err("expected a name, its roles, and the token's SHA-256");
+        return Err("expected a name, its roles, the token's SHA-256, and possibly expires=TIME");
     };
+    let expires = expires.map(expiry).transpose()?;
     let roles = roles.split(',').map(Role::parse).collect::<Option<BTreeSet<_>>>();
     let roles = roles.ok_or("the roles are read, submit, worker, operate and admin")?;
     let digest = match secret.strip_prefix("plain:") {
@@ -229,7 +246,15 @@ fn parse_line(line: &str) -> Result<([u8; 32], Caller), &'static str> {
         Some(token) => Sha256::digest(token.as_bytes()).into(),
         None => hexadecimal(secret).ok_or("a SHA-256 has 64 hexadecimal digits")?,
     };
-    Ok((digest, Caller { name: name.to_owned(), roles, token: TokenHash(digest) }))
+    Ok((digest, Caller { name: name.to_owned(), roles, expires, token: TokenHash(digest) }))
+}
+
+fn expiry(word: &str) -> Result<Timestamp, &'static str> {
+    let time = word.strip_prefix("expires=");
+    let time: Option<jiff::Timestamp> = time.and_then(|time| time.parse().ok());
+    let time = time.ok_or("an expiry is written as expires=2027-01-31T00:00:00Z")?;
+    // A time before 1970 counts as 1970.
+    Ok(Timestamp(u64::try_from(time.as_millisecond()).unwrap_or(0)))
 }
 
 fn hexadecimal(text: &str) -> Option<[u8; 32]> {
@@ -266,6 +291,19 @@ mod tests {
         assert!(why("\na boss plain:0123456789abcdef").contains("the roles are"));
         assert!(why("a read plain:short").contains("16 characters"));
         assert!(why("a read 12").contains("64"));
+        for wrong in ["expires=soon", "expires=2027-01-31", "2027-01-31T00:00:00Z"] {
+            let refused = why(&format!("a read plain:0123456789abcdef {wrong}"));
+            assert!(refused.contains("expires=2027-01-31T00:00:00Z"), "{wrong}: {refused}");
+        }
+    }
+
+    #[test]
+    fn a_token_expires_at_its_time() {
+        let line = "a read plain:0123456789abcdef expires=1970-01-01T00:00:02Z\n";
+        let caller = Tokens::parse(line).unwrap().caller("0123456789abcdef").unwrap();
+        assert_eq!(caller.expires(), Some(Timestamp(2000)));
+        assert!(!caller.is_expired(Timestamp(1999)) && caller.is_expired(Timestamp(2000)));
+        assert!(!Caller::anyone().is_expired(Timestamp(u64::MAX)));
     }
 
     #[test]

@@ -19,7 +19,7 @@ use axum::response::{IntoResponse, Response};
 use super::auth::{Caller, Replaceable, Role, Tokens};
 use super::connection_limits::SharedConnectionPermit;
 use super::extract::peer;
-use super::permission::{need, read_only};
+use super::permission::{self, need, read_only};
 use super::problem::ApiError;
 use super::token_guessing::{WrongTokenDecision, WrongTokens};
 use crate::wire::Problem;
@@ -251,8 +251,11 @@ impl RequestRules {
                 "this server requires a token; send `Authorization: Bearer TOKEN`",
             ));
         };
-        let caller = tokens.caller(token);
-        caller.ok_or_else(|| ApiError::new("unauthorized", "this server does not know the token"))
+        let caller = tokens
+            .caller(token)
+            .ok_or_else(|| ApiError::new("unauthorized", "this server does not know the token"))?;
+        permission::not_expired(&caller)?;
+        Ok(caller)
     }
 }
 

@@ -2,10 +2,22 @@
 
 use super::auth::{Caller, Role};
 use super::problem::ApiError;
+use crate::wire::Timestamp;
 
 /// Error for a change on a read-only server.
 pub(super) fn read_only() -> ApiError {
     ApiError::new("forbidden", "this server is read-only")
+}
+
+/// Refuses a caller whose token is expired.
+pub(super) fn not_expired(caller: &Caller) -> Result<(), ApiError> {
+    match caller.expires() {
+        Some(expires) if caller.is_expired(Timestamp::now()) => {
+            let detail = format!("the token `{}` has expired at {expires}", caller.name);
+            Err(ApiError::new("unauthorized", detail))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Refuses a caller without the role.

@@ -47,7 +47,7 @@ use super::blocking::blocking;
 use super::connection_limits::{self, SharedConnectionPermit};
 use super::extract::{Reader, json, peer};
 use super::handshake;
-use super::permission::{need, read_only};
+use super::permission::{need, not_expired, read_only};
 use super::problem::ApiError;
 use super::request_headers;
 use super::send_queue::{Disconnected, SendQueue, SendQueueReceiver, outbox};
@@ -186,7 +186,7 @@ impl WsClient {
             goodbye = client.listen(incoming) => goodbye,
             () = end.cancelled() => Some(match closing.is_cancelled() {
                 true => close(1001, "the server stops"),
-                false => close(1008, "the token was revoked"),
+                false => close(1008, "the token was revoked, or has expired"),
             }),
             // The client has disconnected or reads nothing.
             () = say.closed() => None,
@@ -257,6 +257,7 @@ impl WsClient {
                 "this server does not know the token any more",
             ));
         }
+        not_expired(&self.caller)?;
         need(&self.caller, role)
     }
 

@@ -118,3 +118,38 @@ async fn new_connections_get_the_new_certificate_and_old_ones_go_on() {
         said.extend_from_slice(&events.chunk().await.unwrap().expect("it has not ended"));
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_expired_token_is_refused_and_what_it_has_opened_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = builder(folder.path(), &Log::default()).start().await.unwrap();
+    let soon = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(5);
+    let lines = [
+        "old admin plain:the-token-of-last-year expires=2020-01-31T00:00:00Z\n".to_owned(),
+        format!("ops admin plain:{LEAKED} expires={soon}\n"),
+        format!("ops admin plain:{OTHER} expires=2999-01-31T00:00:00Z\n"),
+    ];
+    let tokens = Tokens::parse(&lines.concat()).unwrap();
+    let settings = HttpSettings { tokens, ..HttpSettings::default() };
+    let (_server, client) = serve_with(&service, settings).await;
+    let ask = |token: &'static str| {
+        let request = client.http.get(format!("http://{}/v1/jobs", client.address));
+        request.bearer_auth(token).send()
+    };
+    let refused = ask("the-token-of-last-year").await.unwrap();
+    assert_eq!(refused.status(), 401);
+    let said = refused.text().await.unwrap();
+    assert!(said.contains("the token `old` has expired at 2020-01-31"), "{said}");
+    assert_eq!(ask(OTHER).await.unwrap().status(), 200);
+
+    let mut events = follow(&client, LEAKED, "/v1/events").await;
+    let mut socket = connect(&client, LEAKED).await;
+    while events.chunk().await.unwrap().is_some() {}
+    let goodbye = socket.next().await.unwrap().unwrap();
+    assert!(
+        matches!(&goodbye, Message::Close(Some(frame)) if u16::from(frame.code) == 1008),
+        "{goodbye:?}"
+    );
+    assert_eq!(ask(LEAKED).await.unwrap().status(), 401);
+    assert_eq!(ask(OTHER).await.unwrap().status(), 200);
+}
