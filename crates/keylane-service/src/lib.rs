@@ -17,7 +17,9 @@ pub mod store;
 mod trace_context;
 pub mod wire;
 
-pub use engine::{BuildInfo, ManualClock, Service, ServiceBuilder, ServiceSettings, StartError};
+pub use engine::{
+    BackupSchedule, BuildInfo, ManualClock, Service, ServiceBuilder, ServiceSettings, StartError,
+};
 pub use ids::{JobId, JobNumber, Key, KeyClaim, SubtaskId, SubtaskNumber, TaskKeys};
 pub use job_definition::SubmissionLimits;
 pub use kind::{Kind, KindExecutor, StartRate};

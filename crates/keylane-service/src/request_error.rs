@@ -47,6 +47,12 @@ pub enum RequestError {
         /// Suggested time before a retry.
         after: Duration,
     },
+    /// The service cannot do it now.
+    #[error("{0}")]
+    Busy(String),
+    /// A backup could not be written.
+    #[error("the backup failed: {0}")]
+    BackupFailed(String),
     /// The service is shutting down.
     #[error("the service is about to stop and takes nothing more")]
     Draining,

@@ -14,6 +14,9 @@ use std::path::{Path, PathBuf};
 /// Mode of all files created here.
 const OWNER_ONLY_MODE: u32 = 0o600;
 
+/// Suffix of a file that is not complete.
+const PART: &str = "-part";
+
 /// Returns the path of a file beside another.
 #[must_use]
 pub fn beside(path: &Path, suffix: &str) -> PathBuf {
@@ -142,12 +145,18 @@ impl NewFile {
         if fs::symlink_metadata(&path).is_ok() {
             return Err(NewFileError::Exists(path));
         }
-        let part = beside(&path, "-part");
+        let part = NewFile::part_of(&path);
         let _ = fs::remove_file(&part);
         let mut options = OpenOptions::new();
         options.read(true).write(true).create_new(true).mode(OWNER_ONLY_MODE);
         let file = options.open(&part).map_err(failed("create the new file"))?;
         Ok(NewFile { path, part, file })
+    }
+
+    /// Returns the path of the part of a new file with this path.
+    #[must_use]
+    pub fn part_of(path: &Path) -> PathBuf {
+        beside(path, PART)
     }
 
     /// Returns the path of the part, where other code may write the content.
@@ -159,6 +168,15 @@ impl NewFile {
     /// Returns the part, opened to write.
     pub fn file(&mut self) -> &mut File {
         &mut self.file
+    }
+
+    /// Leaves the content without a name: it is in the returned file, and vanishes when that is closed.
+    ///
+    /// # Errors
+    /// If the part cannot be removed.
+    pub fn into_unnamed(self) -> Result<File, NewFileError> {
+        fs::remove_file(&self.part).map_err(failed("remove the name of the new file"))?;
+        self.file.try_clone().map_err(failed("keep the new file open"))
     }
 
     /// Syncs the content and gives the file its name. On return both are on the disk.
@@ -230,6 +248,18 @@ mod tests {
         assert_eq!(fs::read(&path).unwrap(), b"content");
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, OWNER_ONLY_MODE);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_file_without_a_name_keeps_its_content_while_it_is_open() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut new = NewFile::create(&folder.path().join("file")).unwrap();
+        new.file().write_all(b"content").unwrap();
+        let file = new.into_unnamed().unwrap();
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        let mut content = [0; 7];
+        file.read_exact_at(&mut content, 0).unwrap();
+        assert_eq!(&content, b"content");
     }
 
     #[test]

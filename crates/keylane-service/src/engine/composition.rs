@@ -8,6 +8,7 @@ use tokio_util::task::TaskTracker;
 use super::attempt::AttemptRunner;
 use super::attempt_ends::AttemptEnds;
 use super::audit::AuditLog;
+use super::backups::{BackupDependencies, Backups};
 use super::capacity::CapacityReservations;
 use super::clock::Clock;
 use super::control::Control;
@@ -60,6 +61,7 @@ impl Core {
         let submission = Arc::new(base.submission(&persistence, &query, &idempotency));
         let control = Arc::new(base.control(&persistence, &query, &audit, &leases));
         let retries = Arc::new(base.retries(&persistence, &query, &audit));
+        let backups = Arc::new(base.backups(wall.clone(), &audit));
         let schedules = Arc::new(base.schedules(wall, &submission, &audit));
         Core {
             settings: base.settings,
@@ -84,6 +86,7 @@ impl Core {
             control,
             retries,
             schedules,
+            backups,
             tasks: TaskTracker::new(),
             signals: base.signals,
         }
@@ -160,6 +163,19 @@ impl Foundation {
             self.settings.keep_audit,
             self.settings.max_audit,
         )
+    }
+
+    fn backups(&self, wall: WallClock, audit: &Arc<AuditLog>) -> Backups {
+        let uses = BackupDependencies {
+            store: self.store.clone(),
+            clock: Arc::clone(&self.clock),
+            wall,
+            status: Arc::clone(&self.status),
+            executor: self.executor.clone(),
+            audit: Arc::clone(audit),
+            stopped: self.signals.stopped.clone(),
+        };
+        Backups::new(self.settings.backups.clone(), uses)
     }
 
     fn persistence(&self, end_times: &Arc<JobEndTimes>) -> Persistence {

@@ -15,6 +15,7 @@
 //! | [`IdempotencyKeys`] | which requests are repeated | locks of requests in progress |
 //! | [`CapacityReservations`](super::capacity::CapacityReservations) | capacity of jobs on their way in | reserved capacity |
 //! | [`Retention`] | which data has expired | |
+//! | [`Backups`] | when the store is copied | counters |
 //! | [`StoreStatus`] | health of the store | |
 //! | [`EventHub`], [`TimelineRecorder`](super::timeline::TimelineRecorder) | recent events, recent runs | |
 //!
@@ -32,6 +33,7 @@ use tokio_util::task::TaskTracker;
 use super::attempt::AttemptRunner;
 use super::attempt_ends::AttemptEnds;
 use super::audit::AuditLog;
+use super::backups::Backups;
 use super::clock::Clock;
 use super::control::Control;
 use super::dispatch::{AT_ONCE, SubtaskDispatcher};
@@ -83,6 +85,7 @@ pub(crate) struct Core {
     pub(crate) control: Arc<Control>,
     pub(crate) retries: Arc<JobRetries>,
     pub(crate) schedules: Arc<Schedules>,
+    pub(crate) backups: Arc<Backups>,
     /// Local attempts, from their start until their handlers end.
     pub(crate) tasks: TaskTracker,
     pub(crate) signals: Signals,
@@ -170,6 +173,7 @@ impl Core {
             status: &self.status,
             query: &self.query,
             audit: &self.audit,
+            backups: &self.backups,
             schedules: self.schedules.table(),
         }
     }

@@ -4,6 +4,7 @@
 use std::fmt::{self, Write};
 
 use super::audit::AuditLog;
+use super::backups::Backups;
 use super::engine_state::{ServiceTotals, SharedState};
 use super::query::Query;
 use super::schedules::ScheduleTable;
@@ -21,6 +22,7 @@ pub(crate) struct Metrics<'a> {
     pub(super) status: &'a StoreStatus,
     pub(super) query: &'a Query,
     pub(super) audit: &'a AuditLog,
+    pub(super) backups: &'a Backups,
     pub(super) schedules: &'a ScheduleTable,
 }
 
@@ -31,6 +33,7 @@ impl Metrics<'_> {
         self.write_metrics(&mut text).expect("writing to a string does not fail");
         self.schedules.write_metrics(&mut text).expect("writing to a string does not fail");
         self.audit.write_metrics(&mut text).expect("writing to a string does not fail");
+        self.backups.write_metrics(&mut text).expect("writing to a string does not fail");
         text
     }
 

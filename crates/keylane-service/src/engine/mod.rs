@@ -15,7 +15,7 @@
 //! | state | `engine_state`, `outcomes`, `activation`, `held_jobs`, `hold_transitions`, `work_claims`, `order_check`, `step_numbers`, `failures`, `fences`, `versions`, `pace` |
 //! | submission | `submission`, `job_submission`, `batch`, `client_id`, `idempotency`, `name_locks`, `capacity`, `submit_reply`, `split_result` |
 //! | dispatch | `dispatch`, `attempt`, `attempt_ends`, `leases`, `remote_workers`, `logs`, `random` |
-//! | persistence | `persistence`, `rejected_change`, `store_status`, `recovery`, `retention`, `job_end_times`, `ticker` |
+//! | persistence | `persistence`, `rejected_change`, `store_status`, `recovery`, `retention`, `backups/`, `job_end_times`, `ticker` |
 //! | control | `control`, `job_key_control`, `job_retry`, `remove_damaged_job`, `audit/`, `schedules/` |
 //! | query | `query/`, `metrics`, `events/`, `timeline` |
 //! | composition | `core`, `composition`, `service`, `embedded`, `engine_dependencies`, `executor`, `clock`, `wall_clock`, `timer`, `settings` |
@@ -24,6 +24,7 @@ mod activation;
 mod attempt;
 mod attempt_ends;
 mod audit;
+mod backups;
 mod batch;
 mod capacity;
 mod client_id;
@@ -84,6 +85,7 @@ pub use self::schedules::fuzz_cron;
 #[cfg(any(test, fuzzing))]
 pub use self::split_result::fuzz_split_result;
 pub(crate) use audit::{ActionAnswer, AuditLog, AuditedRequest, OperatorAction};
+pub use backups::BackupSchedule;
 pub(crate) use batch::key_in_batch;
 pub(crate) use client_id::check as check_client_id;
 #[cfg(test)]
@@ -94,8 +96,9 @@ pub(crate) use engine_dependencies::Outside;
 pub(crate) use events::{
     EventFollower, FeedReader, FollowedItem, FollowerText, JobFeed, event, sse_text,
 };
+pub(crate) use executor::Executor;
 #[cfg(test)]
-pub(crate) use executor::{Dispatcher, Executor, JoinDispatcher, Threads};
+pub(crate) use executor::{Dispatcher, JoinDispatcher, Threads};
 pub(crate) use idempotency::{EarlierAction, KeyedClaim, KeyedRequest};
 pub(crate) use job_submission::JobSubmission;
 pub(crate) use query::{JobQuery, PinnedResults, ResultOrder};

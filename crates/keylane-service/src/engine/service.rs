@@ -139,7 +139,8 @@ impl Service {
         core.retention().doubt_clock();
         let dispatcher = core.executor.dispatcher(core.dispatcher()).map_err(StartError::Thread)?;
         let (ticking, retaining) = (core.ticker().run(), core.retention().run());
-        let ticker = core.executor.spawn(async { _ = tokio::join!(ticking, retaining) });
+        let copying = Arc::clone(&core.backups).run();
+        let ticker = core.executor.spawn(async { _ = tokio::join!(ticking, retaining, copying) });
         let schedules = core.executor.spawn(Arc::clone(schedules).run());
         core.executor.spawn(Arc::clone(&core.events).distribute(core.signals.stopped.clone()));
         Ok(Service { core, dispatcher: Some(dispatcher), ticker, schedules })

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use keylane_allocate::JobPolicy;
 
+use super::backups::BackupSchedule;
 use super::wall_clock::ManualClock;
 use crate::job_definition::SubmissionLimits;
 
@@ -59,6 +60,8 @@ pub struct ServiceSettings {
     /// Maximum number of entries in the audit log, at least 1; the oldest are removed first.
     /// Default: 100,000, about 40 MB.
     pub max_audit: u64,
+    /// Copies of the store that the service makes by itself; none by default.
+    pub backups: Option<BackupSchedule>,
     /// Settings of the store.
     pub store: crate::store::StoreSettings,
     /// Wall clock of the service, for tests. Default: the system clock.
@@ -80,6 +83,7 @@ impl ServiceSettings {
             keep_idempotency: DAY,
             keep_audit: Some(90 * DAY),
             max_audit: 100_000,
+            backups: None,
             store: crate::store::StoreSettings::default(),
             clock: None,
             build: BuildInfo::default(),

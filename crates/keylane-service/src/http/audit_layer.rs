@@ -36,6 +36,7 @@ const ACTIONS: &[(&str, &str, OperatorAction)] = &[
     ("POST", "/v1/schedules/{name}/pause", OperatorAction::PauseSchedule),
     ("POST", "/v1/schedules/{name}/resume", OperatorAction::ResumeSchedule),
     ("POST", "/v1/schedules/{name}/run", OperatorAction::RunSchedule),
+    ("POST", "/v1/backup", OperatorAction::BackUp),
 ];
 
 /// Ensures that an operator's request has its entry before the answer, and that it is executed once

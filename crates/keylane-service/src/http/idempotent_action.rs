@@ -21,8 +21,8 @@ use crate::engine::{EarlierAction, KeyedClaim, KeyedRequest, OperatorAction};
 
 /// Reads the idempotency key of a request. The body, which is hashed, is read and put back.
 ///
-/// Returns `None` for a run of a schedule, whose key belongs to the job that it creates, and for a
-/// caller without the role.
+/// Returns `None` for a run of a schedule, whose key belongs to the job that it creates, for a backup,
+/// which is new each time, and for a caller without the role.
 pub(super) async fn key_of(
     state: &AppState,
     action: OperatorAction,
@@ -30,7 +30,8 @@ pub(super) async fn key_of(
 ) -> Result<(Request, Option<KeyedRequest>), ApiError> {
     let caller = request.extensions().get::<Caller>().cloned();
     let caller = caller.filter(|caller| caller.may(Role::Operate));
-    let Some(caller) = caller.filter(|_| action != OperatorAction::RunSchedule) else {
+    let has_none = matches!(action, OperatorAction::RunSchedule | OperatorAction::BackUp);
+    let Some(caller) = caller.filter(|_| !has_none) else {
         return Ok((request, None));
     };
     let Some(scope) = scope_of(request.headers(), &caller)? else { return Ok((request, None)) };
@@ -120,5 +121,6 @@ async fn present(
             let name = named("name");
             Json(core.schedules.get(&name)?).into_response()
         }
+        OperatorAction::BackUp => unreachable!("a backup has no idempotency key"),
     })
 }

@@ -7,6 +7,7 @@ mod app_state;
 mod audit;
 mod audit_layer;
 mod auth;
+mod backup;
 mod batch;
 mod blocking;
 mod body_timeout;

@@ -171,6 +171,8 @@ const OPERATIONS: &[Operation] = operations! {
     get "/v1/audit" "Audit log, newest first"
         query &[("who", "string"), ("what", "string"), ("job", "string"), ("since", "string"), ("cursor", "string"), ("limit", "integer")];
         answers [(200, Some("Page_AuditEntry"))]; problems [422];
+    post "/v1/backup" "A copy of the store, for administrators"
+        answers [(200, Some("application/vnd.sqlite3"))]; problems [503, 507];
     get "/v1/kinds" "Kinds of jobs" answers [(200, Some("Kinds"))]; problems [];
     get "/v1/scheduler" "Allocation of slots" answers [(200, Some("SchedulerView"))]; problems [];
     get "/v1/summary" "Counts of the server" answers [(200, Some("Summary"))]; problems [];

@@ -130,12 +130,7 @@ pub(super) const CODES: &[(&str, u16, &str, &str)] = &[
         "The store has failed",
         "Nothing is accepted until the server is restarted. Acknowledged changes are on the disk.",
     ),
-    (
-        "unavailable",
-        503,
-        "The server is starting or stopping",
-        "Try again after `Retry-After` seconds.",
-    ),
+    ("unavailable", 503, "The server cannot do it now", "Try again after `Retry-After` seconds."),
     (
         "disk-full",
         507,
@@ -203,6 +198,10 @@ impl From<RequestError> for ApiError {
                 let retry_after = Some(after.as_secs().max(1));
                 ApiError { retry_after, ..ApiError::new("backlog-full", text) }
             }
+            RequestError::Busy(_) => {
+                ApiError { retry_after: Some(60), ..ApiError::new("unavailable", text) }
+            }
+            RequestError::BackupFailed(_) => ApiError::new("internal", text),
             RequestError::Draining => {
                 ApiError { retry_after: Some(5), ..ApiError::new("unavailable", text) }
             }
@@ -282,6 +281,8 @@ mod tests {
                 after: std::time::Duration::ZERO,
             },
             RequestError::Draining,
+            RequestError::Busy("another backup is being made".into()),
+            RequestError::BackupFailed("no such folder".into()),
             RequestError::StoreFull,
             RequestError::NotYetWritten,
             RequestError::Damaged("the row of job 7".into()),

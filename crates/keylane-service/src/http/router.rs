@@ -9,7 +9,7 @@ use super::app_state::AppState;
 use super::middleware::{self, RequestRules};
 use super::settings::HttpSettings;
 use super::{
-    audit, audit_layer, batch, body_timeout, events, job_control, jobs, keys, leases, logs,
+    audit, audit_layer, backup, batch, body_timeout, events, job_control, jobs, keys, leases, logs,
     results, schedules, server_routes, submit, ui, ws,
 };
 use crate::Service;
@@ -24,6 +24,7 @@ pub(super) fn router(state: AppState) -> Router {
         .merge(job_control::router())
         .merge(keys::operator_router())
         .merge(schedules::operator_router())
+        .merge(backup::router())
         .layer(from_fn_with_state(state.clone(), audit_layer::write_down));
     let guarded = Router::new()
         .merge(operated)

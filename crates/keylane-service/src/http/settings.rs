@@ -73,6 +73,18 @@ impl HttpSettings {
     }
 }
 
+/// What helps against an error of the bind.
+fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            ", which another server uses; stop that one, or choose another port, such as --listen 127.0.0.1:7421"
+        }
+        io::ErrorKind::PermissionDenied => ", which needs privileges; choose a port above 1023",
+        io::ErrorKind::AddrNotAvailable => ", which is no address of this machine",
+        _ => "",
+    }
+}
+
 /// Error of starting or reloading a server.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -88,7 +100,7 @@ pub enum ServeError {
     )]
     Encryption,
     /// The address cannot be bound.
-    #[error("cannot listen on {listen}")]
+    #[error("cannot listen on {listen}{}", remedy(source))]
     Listen {
         /// Address.
         listen: SocketAddr,

@@ -461,12 +461,33 @@ pub enum BackupError {
         /// Cause.
         source: io::Error,
     },
+    /// The log of the store reached its bound during the copy, because so much was written.
+    #[error(
+        "the store's log has reached its bound during the copy; back up when less is written, or take a snapshot of \
+         the file system"
+    )]
+    TooSlow,
+    /// The service has stopped.
+    #[error("the service has stopped during the copy")]
+    Stopped,
     /// SQLite could not copy the store.
     #[error("cannot copy the store: {why}")]
     Sqlite {
         /// SQLite's message.
         why: String,
     },
+}
+
+impl From<rusqlite::Error> for BackupError {
+    fn from(error: rusqlite::Error) -> Self {
+        match error.sqlite_error_code() {
+            Some(rusqlite::ErrorCode::DiskFull) => BackupError::Io {
+                doing: "write the copy",
+                source: io::ErrorKind::StorageFull.into(),
+            },
+            _ => BackupError::Sqlite { why: error.to_string() },
+        }
+    }
 }
 
 impl From<NewFileError> for BackupError {

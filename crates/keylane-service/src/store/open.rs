@@ -52,6 +52,7 @@ impl Store {
         let path = files::resolved(path)
             .map_err(StoreOpenError::io("find the folder of the store", path))?;
         let lock = Lock::take(&path).map_err(StoreOpenError::locked(&path))?;
+        Store::remove_unnamed_copy(&path);
         let settling = StoreOpenError::io("sync the log of an earlier process", &path);
         sqlite::settle_log(&path).map_err(settling)?;
         let (connection, was) = open_file(&path, settings)?;

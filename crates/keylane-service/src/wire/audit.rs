@@ -21,7 +21,7 @@ pub struct AuditEntry {
     pub from: Option<String>,
     /// Command: `job.cancel`, `job.pause`, `job.resume`, `job.retry`, `job.patch`, `job.purge`,
     /// `key.pause`, `key.resume`, `key.retry-head`, `key.skip-head`, `schedule.put`,
-    /// `schedule.delete`, `schedule.pause`, `schedule.resume` or `schedule.run`; `key.steer` if a
+    /// `schedule.delete`, `schedule.pause`, `schedule.resume`, `schedule.run` or `store.backup`; `key.steer` if a
     /// command on a key was refused before it was parsed.
     pub what: String,
     /// Id of the target job, or of the job that the command made.

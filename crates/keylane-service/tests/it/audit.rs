@@ -404,9 +404,17 @@ async fn each_action_on_each_route_is_written_once_with_who_and_what_came_of_it(
         step(
             "POST /v1/schedules/{name}/run",
             "s",
-            nothing,
+            nothing.clone(),
             404,
             refused(schedule("schedule.run", "refused"), "unknown"),
+        ),
+        // Only an administrator gets a copy: `backups.rs`.
+        step(
+            "POST /v1/backup",
+            "",
+            nothing,
+            403,
+            json!({"what": "store.backup", "outcome": "refused", "problem": "forbidden"}),
         ),
     ];
     let tried: BTreeSet<String> = steps.iter().map(|step| step.operation.to_owned()).collect();

@@ -4,6 +4,7 @@ mod api;
 mod attempts_end;
 mod audit;
 mod audit_crash;
+mod backups;
 mod common;
 mod conformance;
 mod crash;

@@ -40,10 +40,11 @@ pub(crate) enum OperatorAction {
     PauseSchedule,
     ResumeSchedule,
     RunSchedule,
+    BackUp,
 }
 
 impl OperatorAction {
-    pub(crate) const ALL: [OperatorAction; 16] = [
+    pub(crate) const ALL: [OperatorAction; 17] = [
         OperatorAction::CancelJob,
         OperatorAction::PauseJob,
         OperatorAction::ResumeJob,
@@ -60,6 +61,7 @@ impl OperatorAction {
         OperatorAction::PauseSchedule,
         OperatorAction::ResumeSchedule,
         OperatorAction::RunSchedule,
+        OperatorAction::BackUp,
     ];
 
     /// Returns the name of the action in the log.
@@ -81,6 +83,7 @@ impl OperatorAction {
             OperatorAction::PauseSchedule => "schedule.pause",
             OperatorAction::ResumeSchedule => "schedule.resume",
             OperatorAction::RunSchedule => "schedule.run",
+            OperatorAction::BackUp => "store.backup",
         }
     }
 }
