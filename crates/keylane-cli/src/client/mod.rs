@@ -1,9 +1,9 @@
 //! Client commands of `keylane serve`: `keylane submit`, `status`, `watch`, `results`, `logs`,
-//! `cancel`, `pause`, `resume`, `retry`, `keys`, `schedules`, `audit` and `top`. They use only its
+//! `cancel`, `pause`, `resume`, `retry`, `keys`, `schedules`, `audit`, `backup` and `top`. They use only its
 //! public API.
 //!
 //! ```text
-//! options ─▶ server ─▶ submit, status, results, logs, control, keys, schedules, audit, top
+//! options ─▶ server ─▶ submit, status, results, logs, control, keys, schedules, audit, backup, top
 //! (address,  (requests,       │
 //!  token)     refusals)       ▼
 //!                      follow ─▶ bars
@@ -11,6 +11,7 @@
 //! ```
 
 mod audit;
+mod backup;
 mod control;
 mod error;
 mod follow;
@@ -51,6 +52,7 @@ pub(crate) enum ClientCommand {
     Keys(keys::KeysArgs),
     Schedules(schedules::SchedulesArgs),
     Audit(audit::AuditArgs),
+    Backup(backup::BackupArgs),
     Top(top::TopArgs),
 }
 
@@ -69,6 +71,7 @@ impl ClientCommand {
             ClientCommand::Keys(args) => keys::run(args),
             ClientCommand::Schedules(args) => schedules::run(args),
             ClientCommand::Audit(args) => audit::run(args),
+            ClientCommand::Backup(args) => backup::run(args),
             ClientCommand::Top(args) => top::run(args),
         }
     }

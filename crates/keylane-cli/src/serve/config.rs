@@ -16,13 +16,16 @@ use keylane_service::handle::{
 use keylane_service::http::{TlsIdentity, Tokens};
 use keylane_service::wire::{OnError, OnFail};
 use keylane_service::{
-    BuildInfo, Kind, KindExecutor, ServiceSettings, StartRate, SubmissionLimits, http,
+    BackupSchedule, BuildInfo, Kind, KindExecutor, ServiceSettings, StartRate, SubmissionLimits,
+    http,
 };
 use keylane_stream::retry::Backoff;
 use serde::Deserialize;
 
 use super::check::CommandLine;
+use super::kind_arg::KindArg;
 use super::old_names;
+use super::slot_count::SlotCount;
 use crate::duration_arg::DurationArg;
 use crate::features;
 use crate::message::say;
@@ -41,7 +44,7 @@ pub(super) struct Config {
 struct ServerTable {
     listen: Option<SocketAddr>,
     store: Option<PathBuf>,
-    slots: Option<NonZeroUsize>,
+    slots: Option<SlotCount>,
     order: Option<JobOrder>,
     tokens: Option<PathBuf>,
     tls_certificates: Option<PathBuf>,
@@ -63,6 +66,9 @@ struct ServerTable {
     max_waiting_subtasks: Option<NonZeroU64>,
     max_key_bytes: Option<ByteSize>,
     max_store_bytes: Option<ByteSize>,
+    backup_folder: Option<PathBuf>,
+    backup_interval: Option<BackupInterval>,
+    max_backups: Option<NonZeroUsize>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -110,7 +116,7 @@ pub(super) struct KindTable {
     attempts: Option<NonZeroU32>,
     backoff: Option<BackoffRange>,
     timeout: Option<DurationArg>,
-    concurrency: Option<NonZeroUsize>,
+    concurrency: Option<SlotCount>,
     max_per_key: Option<NonZeroU32>,
     rate: Option<RateText>,
     burst: Option<NonZeroU32>,
@@ -144,6 +150,30 @@ impl TryFrom<String> for RetentionTime {
         Ok(RetentionTime(Some(span.0)))
     }
 }
+
+/// Time between two scheduled backups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+struct BackupInterval(Duration);
+
+impl TryFrom<String> for BackupInterval {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        match RetentionTime::try_from(text.clone()) {
+            Ok(RetentionTime(Some(interval))) if interval >= Duration::from_secs(60) => {
+                Ok(BackupInterval(interval))
+            }
+            _ => Err(format!(
+                "`{text}` is no time between backups; write 1m or longer, such as 6h or 1d"
+            )),
+        }
+    }
+}
+
+/// Time between two backups, and their number, if only the folder is set.
+const BACKUP_INTERVAL: Duration = Duration::from_secs(24 * 3600);
+const MAX_BACKUPS: NonZeroUsize = NonZeroUsize::new(7).unwrap();
 
 /// A number of bytes, as in `512M`: with K, M or G for 2¹⁰, 2²⁰ or 2³⁰.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -225,6 +255,27 @@ impl Config {
         Ok(config)
     }
 
+    /// Adds a kind. Returns `false` if there is one with that name already.
+    pub(super) fn add_kind(&mut self, kind: &KindArg) -> bool {
+        let command = Some(kind.command.clone());
+        let table = KindTable { command, ..KindTable::default() };
+        let is_new = !self.kinds.contains_key(&kind.name);
+        if is_new {
+            self.kinds.insert(kind.name.clone(), table);
+        }
+        is_new
+    }
+
+    /// Replaces the address to listen at.
+    pub(super) fn listen_at(&mut self, address: SocketAddr) {
+        self.server.listen = Some(address);
+    }
+
+    /// Path of the store, if the configuration has one.
+    pub(super) fn store(&self) -> Option<&Path> {
+        self.server.store.as_deref()
+    }
+
     /// Settings of the service; `store` is the store's path if the configuration has none.
     pub(super) fn settings(&self, store: &Path) -> ServiceSettings {
         let server = &self.server;
@@ -234,7 +285,7 @@ impl Config {
             size.map_or(default, |size| usize::try_from(size.0).unwrap_or(usize::MAX))
         };
         ServiceSettings {
-            slots: server.slots.map_or(plain.slots, NonZeroUsize::get),
+            slots: server.slots.map_or(plain.slots, |slots| slots.get().get()),
             order: match server.order {
                 None | Some(JobOrder::Arrival) => keylane::JobPolicy::Arrival,
                 Some(JobOrder::Balanced) => keylane::JobPolicy::Balanced,
@@ -267,6 +318,29 @@ impl Config {
             },
             ..plain
         }
+    }
+
+    /// Backups that the server makes by itself.
+    ///
+    /// # Errors
+    /// If the settings are incomplete, or there is no such folder: it is not created, because the disk of
+    /// the backups may not be mounted.
+    pub(super) fn backups(&self) -> anyhow::Result<Option<BackupSchedule>> {
+        let server = &self.server;
+        let Some(folder) = &server.backup_folder else {
+            if server.backup_interval.is_some() || server.max_backups.is_some() {
+                bail!("server: `backup_interval` and `max_backups` need `backup_folder`");
+            }
+            return Ok(None);
+        };
+        if !folder.is_dir() {
+            bail!("server: `backup_folder`: there is no folder {}; create it", folder.display());
+        }
+        Ok(Some(BackupSchedule {
+            folder: folder.clone(),
+            every: server.backup_interval.map_or(BACKUP_INTERVAL, |interval| interval.0),
+            keep: server.max_backups.unwrap_or(MAX_BACKUPS),
+        }))
     }
 
     /// Warns of settings that are allowed and dangerous.
@@ -374,6 +448,9 @@ impl Config {
             max_waiting_subtasks,
             max_key_bytes,
             max_store_bytes,
+            backup_folder,
+            backup_interval,
+            max_backups,
             tokens: _,
             tls_certificates: _,
             tls_key: _,
@@ -404,6 +481,9 @@ impl Config {
             ("max_waiting_subtasks", *max_waiting_subtasks != other.max_waiting_subtasks),
             ("max_key_bytes", *max_key_bytes != other.max_key_bytes),
             ("max_store_bytes", *max_store_bytes != other.max_store_bytes),
+            ("backup_folder", *backup_folder != other.backup_folder),
+            ("backup_interval", *backup_interval != other.backup_interval),
+            ("max_backups", *max_backups != other.max_backups),
         ];
         all.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
     }
@@ -435,7 +515,7 @@ impl KindTable {
             limits: self.limits,
         };
         handler.check_one(self.lease.is_some())?;
-        let work = match (self.lease, handler.handler(self.concurrency)?) {
+        let work = match (self.lease, handler.handler(self.concurrency.map(SlotCount::get))?) {
             (Some(lasts), None) => {
                 handler.refuse_meaningless("what takes the lease is elsewhere")?;
                 KindExecutor::Lease { lasts: lasts.0 }
@@ -492,9 +572,10 @@ impl KindTable {
     /// Maximum number of running subtasks: at most the number of workers, because more would only
     /// hold slots.
     fn concurrency(&self) -> Option<usize> {
-        let workers = self.workers.or(self.concurrency).map_or(1, NonZeroUsize::get);
+        let concurrency = self.concurrency.map(SlotCount::get);
+        let workers = self.workers.or(concurrency).map_or(1, NonZeroUsize::get);
         let workers = self.worker.is_some().then_some(workers);
-        let said = self.concurrency.map(NonZeroUsize::get);
+        let said = concurrency.map(NonZeroUsize::get);
         said.into_iter().chain(workers).min()
     }
 
@@ -713,7 +794,8 @@ mod tests {
         for line in ["[server]\nslots = 0", "[kinds.a]\nattempts = 0", "[kinds.a]\nconcurrency = 0"]
         {
             let refused = of_file(line);
-            assert!(refused.contains("line 2") && refused.contains("nonzero"), "{refused}");
+            let rule = ["nonzero", "a number from 1 on"].iter().any(|rule| refused.contains(rule));
+            assert!(refused.contains("line 2") && rule, "{refused}");
         }
         let of_kinds = |text: &str| format!("{:#}", config(text).unwrap().kinds().unwrap_err());
         assert!(of_kinds("").contains("there is no kind"));

@@ -1,23 +1,32 @@
 //! `keylane serve`: the task service as a process, from its start to its graceful shutdown.
 
+mod announcement;
 mod check;
 mod config;
+mod config_source;
+mod init;
+mod kind_arg;
 mod old_names;
 mod reload;
+mod slot_count;
 mod store;
 
-use std::io::{IsTerminal, Write, stderr, stdin, stdout};
+use std::io::{IsTerminal, stderr, stdin, stdout};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use keylane_process::GuardMechanism;
-use keylane_service::Service;
-use keylane_service::http::{HttpServer, HttpSettings, StartingServer};
+use keylane_service::http::{HttpServer, StartingServer};
+use keylane_service::{Service, ServiceSettings};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use self::announcement::Announcement;
+use self::config_source::ConfigSource;
+use self::kind_arg::KindArg;
 use crate::duration_arg::DurationArg;
 use crate::exit::ExitOutcome;
 use crate::message::say;
@@ -43,17 +52,37 @@ impl ServeCommand {
 #[derive(Debug, Args)]
 #[command(after_long_help = AFTER_HELP)]
 pub(crate) struct ServeArgs {
-    /// The configuration: kinds of jobs, and the server's settings.
+    /// The configuration: kinds of jobs, and the server's settings. Without it the server has the kinds of
+    /// --kind, and listens at 127.0.0.1:7420.
     #[arg(long, short, value_name = "FILE")]
-    config: PathBuf,
+    config: Option<PathBuf>,
 
-    /// Path of the store, if the configuration has none.
-    #[arg(long, value_name = "FILE", default_value = "keylane.db")]
-    store: PathBuf,
+    /// A kind of jobs whose subtasks run a command, such as hello='cat'. The command is split into words as
+    /// a shell does, and runs without one. Repeat it for more kinds. Without --config and --kind there is
+    /// the example hello='cat'.
+    #[arg(long = "kind", value_name = "NAME=COMMAND")]
+    kinds: Vec<KindArg>,
+
+    /// Address to listen at, instead of the configuration's. Any address but loopback needs tokens.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Option<SocketAddr>,
+
+    /// Path of the store, if the configuration has none. By default keylane.db in the current folder if
+    /// there is a configuration, and otherwise keylane/keylane.db in the user's data directory
+    /// (XDG_DATA_HOME, or ~/.local/share).
+    #[arg(long, value_name = "FILE")]
+    store: Option<PathBuf>,
 
     /// Only validate the configuration and the programs that it names.
     #[arg(long)]
     check: bool,
+
+    /// Only write a configuration with every setting and a comment to each, by default to keylane.toml.
+    #[arg(
+        long, value_name = "FILE", num_args = 0..=1, default_missing_value = "keylane.toml",
+        conflicts_with_all = ["config", "kinds", "listen", "store", "check"]
+    )]
+    init: Option<PathBuf>,
 
     /// Time to wait for running subtasks at shutdown.
     #[arg(long, value_name = "TIME", default_value = "30s")]
@@ -66,27 +95,36 @@ The first SIGTERM or SIGINT stops accepting and begins nothing more; what runs m
 acknowledged is lost by that. SIGHUP reads tokens, certificates and kinds anew and ends nothing; in a terminal it stops the
 server as SIGTERM does.
 
-Example of a configuration:
+Examples:
 
-  [kinds.hello]
-  command = [\"cat\"]
+  keylane serve --kind greet='echo hello {key}'
+  keylane submit greet --key ann --wait
 
-  curl localhost:7420/v1/jobs --json '{\"kind\":\"hello\",\"key\":\"ann\",\"payload\":{\"n\":1}}'
+  keylane serve --init
+  keylane serve --config keylane.toml
 
-docs/serve/configuration.md has every setting.";
+docs/serve/configuration.md describes every setting.";
 
 /// Runs `keylane serve`.
 fn run(args: &ServeArgs) -> anyhow::Result<ExitOutcome> {
-    let config = config::Config::read(&args.config)?;
+    if let Some(path) = &args.init {
+        return init::write(path);
+    }
+    let (file, kinds) = (args.config.clone(), args.kinds.clone());
+    let source = ConfigSource { file, kinds, listen: args.listen };
+    let config = source.read()?;
     let serving = config.serving()?;
     config.kinds()?;
+    config.backups()?;
     if args.check {
-        for note in check::check(&config.commands())? {
-            println!("{}: note: {note}", args.config.display());
-        }
-        println!("{}: the configuration is valid", args.config.display());
-        return Ok(ExitOutcome::Finished { failed: 0 });
+        return check_only(&source, &config);
     }
+    let store = match (config.store(), &args.store) {
+        (Some(path), _) => path.to_owned(),
+        (None, Some(path)) => path.clone(),
+        (None, None) => source.default_store()?,
+    };
+    let settings = ServiceSettings { backups: config.backups()?, ..config.settings(&store) };
     log();
     config.warn();
     let kinds = reload::KindTables::of(&config)?;
@@ -94,8 +132,7 @@ fn run(args: &ServeArgs) -> anyhow::Result<ExitOutcome> {
         .enable_all()
         .build()
         .context("cannot start the runtime")?;
-    let mut builder =
-        Service::builder(config.settings(&args.store)).guard(GuardMechanism::ThisProgram);
+    let mut builder = Service::builder(settings).guard(GuardMechanism::ThisProgram);
     for (name, kind) in kinds.all() {
         builder = builder.kind(&name, kind);
     }
@@ -114,9 +151,9 @@ fn run(args: &ServeArgs) -> anyhow::Result<ExitOutcome> {
             }
         };
         let server = starting.serve(&service);
-        announce(&server, &serving);
-        let mut reloads =
-            reload::ReloadState { config: args.config.clone(), server: config, kinds };
+        Announcement { source: &source, store: &store, server: &server, settings: &serving }
+            .print();
+        let mut reloads = reload::ReloadState { source, server: config, kinds };
         let signal = loop {
             match stops.next().await {
                 SIGHUP if !stops.hangup_stops => reloads.run(&service, &server).await,
@@ -167,12 +204,14 @@ async fn stop(server: HttpServer, service: Service, within: Duration) {
     let _ = tokio::time::timeout(left + CLOSING, service.stop(left)).await;
 }
 
-fn announce(server: &HttpServer, settings: &HttpSettings) {
-    let scheme = if settings.tls.is_some() { "https" } else { "http" };
-    let mut out = stdout();
-    let _ = writeln!(out, "keylane: listening on {scheme}://{}", server.address());
-    // The parent process may read a pipe.
-    let _ = out.flush();
+/// Runs `keylane serve --check`.
+fn check_only(source: &ConfigSource, config: &config::Config) -> anyhow::Result<ExitOutcome> {
+    let place = source.file.as_ref().map_or("--kind".into(), |file| file.display().to_string());
+    for note in check::check(&config.commands())? {
+        println!("{place}: note: {note}");
+    }
+    println!("{place}: the configuration is valid");
+    Ok(ExitOutcome::Finished { failed: 0 })
 }
 
 /// Starts the log on standard error; `KEYLANE_LOG` sets its level.

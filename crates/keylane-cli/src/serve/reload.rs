@@ -1,13 +1,12 @@
 //! Reload on SIGHUP: reads tokens, certificates and kinds again, without ending attempts or
 //! connections.
 
-use std::path::PathBuf;
-
 use anyhow::Context;
 use keylane_service::http::HttpServer;
 use keylane_service::{Kind, Service};
 
 use super::config::{Config, KindTable};
+use super::config_source::ConfigSource;
 use crate::message::say;
 
 /// The kinds that a server has, with the tables that they were made of.
@@ -37,8 +36,7 @@ impl KindTables {
 /// State that a reload needs.
 #[derive(Debug)]
 pub(super) struct ReloadState {
-    /// The file.
-    pub(super) config: PathBuf,
+    pub(super) source: ConfigSource,
     /// Configuration at the start of the server.
     pub(super) server: Config,
     /// The kinds that there are.
@@ -48,6 +46,9 @@ pub(super) struct ReloadState {
 impl ReloadState {
     /// Reads the configuration anew. If something is wrong with it all stays as it is.
     pub(super) async fn run(&mut self, service: &Service, server: &HttpServer) {
+        if self.source.file.is_none() {
+            return say("nothing to reload: there is no configuration file; all goes on as before");
+        }
         match self.reload(service, server).await {
             Ok(()) => say("reloaded tokens, certificates and kinds"),
             Err(error) => say(format_args!("not reloaded, and all goes on as before: {error:#}")),
@@ -55,7 +56,7 @@ impl ReloadState {
     }
 
     async fn reload(&mut self, service: &Service, server: &HttpServer) -> anyhow::Result<()> {
-        let config = Config::read(&self.config)?;
+        let config = self.source.read()?;
         let serving = config.serving()?;
         config.warn();
         let kinds = KindTables::following(&config, &self.kinds)?;

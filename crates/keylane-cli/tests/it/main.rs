@@ -59,6 +59,8 @@ mod run_plan;
 mod run_progress;
 mod run_resume;
 mod run_resume_model;
+mod serve_backup;
+mod serve_first_minute;
 mod serve_limits;
 mod serve_refuses;
 mod serve_stops;

@@ -4,7 +4,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStderr, ChildStdout};
+use std::process::{Child, ChildStderr, ChildStdout, Command};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::Duration;
@@ -111,7 +111,12 @@ impl Served {
 
     pub(crate) fn with_config(config: &Path, words: &[&str]) -> Self {
         let config = ["--config", config.to_str().unwrap()];
-        let mut child = subcommand("serve", [&config, words].concat()).spawn().unwrap();
+        Served::spawn(&mut subcommand("serve", [&config, words].concat()))
+    }
+
+    /// Starts a `keylane serve` with these settings.
+    pub(crate) fn spawn(command: &mut Command) -> Self {
+        let mut child = command.spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let said = BufReader::new(child.stderr.take().unwrap());
         let mut line = String::new();
@@ -119,6 +124,13 @@ impl Served {
         let address = line.trim_end().rsplit("//").next().unwrap().to_owned();
         assert!(line.starts_with("keylane: listening on http"), "{line}");
         Served { child, address, stdout, said }
+    }
+
+    /// The next line on its standard output.
+    pub(crate) fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
     }
 
     pub(crate) fn pid(&self) -> u32 {

@@ -37,7 +37,12 @@ fn the_blocks_print_what_the_page_shows() {
 }
 
 fn step(block: &Block, port: u16) -> String {
-    format!("{}echo '{MARK}'\n", block.text.replace("7420", &port.to_string()))
+    format!("{}echo '{MARK}'\n", listening_at(&block.text, port))
+}
+
+/// The block with a server at this port: that of the page may be in use on the machine of the test.
+pub(super) fn listening_at(block: &str, port: u16) -> String {
+    block.replace("keylane serve ", &format!("keylane serve --listen 127.0.0.1:{port} "))
 }
 
 pub(super) fn free_port() -> u16 {
@@ -52,6 +57,7 @@ pub(super) fn shell(script: &str, folder: &Path, port: u16) -> String {
     let script = format!("trap 'kill $(jobs -p) 2> /dev/null || true' EXIT\n{script}");
     let mut bash = Command::new("bash");
     bash.args(["-euo", "pipefail", "-c", &script]).current_dir(folder).env("PATH", path);
+    bash.env("XDG_DATA_HOME", folder);
     let output = bash.env("KEYLANE_SERVER", format!("http://127.0.0.1:{port}")).output().unwrap();
     let (stdout, stderr) = (output.stdout, String::from_utf8_lossy(&output.stderr));
     let log = fs::read_to_string(folder.join("server.log")).unwrap_or_default();
