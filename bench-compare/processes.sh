@@ -12,6 +12,7 @@
 #   ROWS       generated rows of the worker mode                (2000000)
 #   ROWS_FILE  a CSV file with a header to use instead of generated rows
 #   ROWS_KEY   its key column                                   (key)
+#   ROWS_OTHER_KEY  the column of its second key                (other)
 set -euo pipefail
 export LC_ALL=C
 
@@ -21,16 +22,17 @@ JOBS=${JOBS:-2}
 PROCESSES=${PROCESSES:-3000}
 ROWS=${ROWS:-2000000}
 ROWS_KEY=${ROWS_KEY:-key}
+ROWS_OTHER_KEY=${ROWS_OTHER_KEY:-other}
 
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 : >"$scratch/stderr" # of the last run of keylane, shown when something fails
 
-# Rows as `key,number,text`, over a thousand keys, the same each time.
+# Rows as `key,other,number,text`, over a thousand keys in each of two columns, the same each time.
 generate() {
   awk -v rows="$1" 'BEGIN {
-    srand(42); print "key,number,text"
-    for (i = 0; i < rows; i++) printf "k%d,%d,a few words of text\n", rand() * 1000, i
+    srand(42); print "key,other,number,text"
+    for (i = 0; i < rows; i++) printf "k%d,o%d,%d,a few words of text\n", rand() * 1000, rand() * 1000, i
   }'
 }
 
@@ -48,11 +50,19 @@ fi
 process_keylane() {
   "$KEYLANE" run -j "$JOBS" --csv --header --key key "$scratch/records.csv" -- "$@" {} 2>"$scratch/stderr"
 }
-# With the log from which a run continues, and the job log of GNU parallel.
-process_keylane_with_logs() {
+process_keylane_with_joblog() {
+  "$KEYLANE" run -j "$JOBS" --csv --header --key key --joblog "$scratch/joblog.tsv" "$scratch/records.csv" \
+    -- "$@" {} 2>"$scratch/stderr"
+}
+# The log from which a run continues.
+process_keylane_with_log() {
   rm -f "$scratch/log.ndjson"
-  "$KEYLANE" run -j "$JOBS" --csv --header --key key --log "$scratch/log.ndjson" --joblog "$scratch/joblog.tsv" \
-    "$scratch/records.csv" -- "$@" {} 2>"$scratch/stderr"
+  "$KEYLANE" run -j "$JOBS" --csv --header --key key --log "$scratch/log.ndjson" "$scratch/records.csv" \
+    -- "$@" {} 2>"$scratch/stderr"
+}
+process_keylane_with_keep_order() {
+  "$KEYLANE" run -j "$JOBS" --csv --header --key key --keep-order "$scratch/records.csv" \
+    -- "$@" {} 2>"$scratch/stderr"
 }
 process_xargs() { xargs -d '\n' -P "$JOBS" -n 1 "$@" <"$scratch/records"; }
 process_parallel() { parallel --will-cite -j "$JOBS" "$@" {} <"$scratch/records"; }
@@ -60,6 +70,19 @@ process_parallel() { parallel --will-cite -j "$JOBS" "$@" {} <"$scratch/records"
 # --- a child per slot, a row in, a row out
 worker_keylane() {
   "$KEYLANE" run -j "$JOBS" --csv --header --key "$ROWS_KEY" --worker "$rows_file" -- cat 2>"$scratch/stderr"
+}
+# A row goes to any child that is free: with one key, and with two.
+worker_keylane_any_child() {
+  "$KEYLANE" run -j "$JOBS" --csv --header --key "$ROWS_KEY" --worker-keys any --worker "$rows_file" \
+    -- cat 2>"$scratch/stderr"
+}
+worker_keylane_two_keys() {
+  "$KEYLANE" run -j "$JOBS" --csv --header --key "$ROWS_KEY" --key "$ROWS_OTHER_KEY" --worker-keys any \
+    --worker "$rows_file" -- cat 2>"$scratch/stderr"
+}
+worker_keylane_keep_order() {
+  "$KEYLANE" run -j "$JOBS" --csv --header --key "$ROWS_KEY" --keep-order --worker "$rows_file" \
+    -- cat 2>"$scratch/stderr"
 }
 # Blocks of rows to whichever child is free: no order of any kind.
 worker_parallel_pipe() { tail -n +2 "$rows_file" | parallel --will-cite -j "$JOBS" --pipe cat; }
@@ -115,8 +138,9 @@ median() {
 have_parallel=false
 command -v parallel >/dev/null && have_parallel=true || echo "GNU parallel is missing: left out" >&2
 
-process_tools=(process_xargs process_keylane process_keylane_with_logs)
-worker_tools=(worker_keylane)
+process_tools=(process_xargs process_keylane process_keylane_with_joblog process_keylane_with_log)
+process_tools+=(process_keylane_with_keep_order)
+worker_tools=(worker_keylane worker_keylane_any_child worker_keylane_two_keys worker_keylane_keep_order)
 if $have_parallel; then
   process_tools+=(process_parallel)
   worker_tools+=(worker_parallel_pipe)
