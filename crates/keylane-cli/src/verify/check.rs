@@ -3,7 +3,8 @@
 //! A *task* is all runs with one place in a lane; each run is one attempt. Three rules:
 //!
 //! 1. **Order.** Of two tasks of a lane, the one with the higher place starts after the last
-//!    attempt of the other has ended. Two tasks that share the key are exempt.
+//!    attempt of the other has ended. Two tasks that share the key are exempt, and so are tasks of
+//!    one batch with no other task between them.
 //! 2. **One attempt at a time.** An attempt starts after the one before it has ended.
 //! 3. **Fences rise.** In the order of starts, each run has a higher fence than those before it.
 //!    Shared tasks are exempt between each other, because their starts may be equal.
@@ -23,6 +24,8 @@
 pub(super) struct TaskRun {
     pub(super) lane: u32,
     pub(super) place: u64,
+    /// Place of the first task of its batch, whose tasks run at the same time.
+    pub(super) batch: Option<u64>,
     pub(super) access: Access,
     pub(super) attempt: u32,
     pub(super) fence: Option<u64>,
@@ -88,13 +91,20 @@ impl Verdict {
     fn order(&mut self, lane: &[TaskRun]) {
         let mut last_exclusive: Option<TaskRun> = None;
         let mut last_of_all: Option<TaskRun> = None;
+        let mut batch = None;
+        // Latest ends before the batch.
+        let mut before_batch = (None, None);
         for task in lane.chunk_by(|a, b| a.place == b.place) {
             self.tasks += 1;
             self.attempts(task);
             let first = task[0];
             // A task is exclusive if one of its runs is.
             let is_exclusive = task.iter().any(|run| run.access == Access::Exclusive);
-            let before = if is_exclusive { last_of_all } else { last_exclusive };
+            if first.batch.is_none() || first.batch != batch {
+                before_batch = (last_exclusive, last_of_all);
+            }
+            batch = task[task.len() - 1].batch;
+            let before = if is_exclusive { before_batch.1 } else { before_batch.0 };
             if let Some(other) = before.filter(|other| first.start < end_of(other)) {
                 self.violations.push(Violation { rule: BrokenRule::Order, run: first, other });
             }

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use anyhow::{Context, bail, ensure};
 use foldhash::fast::RandomState;
 use serde::Deserialize;
+use serde_json::value::RawValue;
 
 use super::check::{Access, TaskRun};
 
@@ -57,6 +58,11 @@ struct HistoryLine<'a> {
     source: Option<Cow<'a, str>>,
     #[serde(alias = "number")]
     place: Option<u64>,
+    /// Place of the first task of its batch.
+    #[serde(default)]
+    batch: Option<u64>,
+    #[serde(borrow, default)]
+    result: Option<&'a RawValue>,
     #[serde(default)]
     attempt: Option<u32>,
     #[serde(default)]
@@ -107,9 +113,14 @@ impl History {
         let place = line
             .place
             .context("`place` is missing; give each task its number in the order of submission")?;
+        if line.is_repeated_by_first(place) {
+            self.lines += 1;
+            return Ok(());
+        }
         let run = TaskRun {
             lane: 0,
             place,
+            batch: line.batch,
             access: Access::Exclusive,
             attempt: line.attempt.unwrap_or(1),
             fence: line.fence.as_ref().map(FenceField::number).transpose()?,
@@ -205,6 +216,15 @@ impl History {
 }
 
 impl HistoryLine<'_> {
+    /// Whether the attempt of a batch has to be repeated, and the task is not the first of the batch.
+    /// Its next attempt can be in another batch than those of the others, so that the first task alone
+    /// has the times of this one.
+    fn is_repeated_by_first(&self, place: u64) -> bool {
+        let results = ["\"retry\"", "\"interrupted\"", "\"stopped\""];
+        self.batch.is_some_and(|first| first != place)
+            && self.result.is_some_and(|result| results.contains(&result.get()))
+    }
+
     fn exclusive_keys(&self) -> anyhow::Result<Vec<Cow<'_, str>>> {
         let mut keys: Vec<_> =
             self.key.iter().chain(&self.keys).map(|key| Cow::Borrowed(&**key)).collect();

@@ -17,7 +17,8 @@ impl Random {
 
 fn run(lane: u32, place: u64, start: i64, end: impl Into<Option<i64>>) -> TaskRun {
     let (end, access) = (end.into(), Access::Exclusive);
-    TaskRun { lane, place, access, attempt: 1, fence: None, start, end, file: 0, line: 0 }
+    let (batch, attempt, fence) = (None, 1, None);
+    TaskRun { lane, place, batch, access, attempt, fence, start, end, file: 0, line: 0 }
 }
 
 fn broken(runs: &[TaskRun]) -> Vec<(BrokenRule, u64, u64)> {
@@ -114,6 +115,24 @@ fn changed_histories_are_judged_as_a_comparison_of_all_pairs_judges_them() {
 fn a_task_that_overtakes_is_named_with_the_one_it_overtook() {
     let runs = [run(0, 2, 0, 1), run(0, 1, 1, 2), run(1, 3, 0, 9)];
     assert_eq!(broken(&runs), [(BrokenRule::Order, 2, 1)]);
+}
+
+#[test]
+fn tasks_of_a_batch_run_at_the_same_time_and_no_other_task_between_them() {
+    let of =
+        |batch, place, start| TaskRun { batch: Some(batch), ..run(0, place, start, start + 2) };
+    let whole = [of(1, 1, 0), of(1, 2, 0), of(1, 4, 0), of(5, 5, 2), of(5, 6, 2), run(0, 7, 4, 5)];
+    assert_eq!(broken(&whole), []);
+    // A task before, behind and between them.
+    let early = [of(1, 1, 0), of(1, 2, 0), run(0, 3, 1, 2)];
+    assert_eq!(broken(&early), [(BrokenRule::Order, 3, 1)]);
+    let late = [run(0, 1, 0, 3), of(2, 2, 1), of(2, 3, 1)];
+    assert_eq!(broken(&late), [(BrokenRule::Order, 2, 1), (BrokenRule::Order, 3, 1)]);
+    let between = [of(1, 1, 0), run(0, 2, 2, 3), of(1, 3, 0)];
+    assert_eq!(broken(&between).first(), Some(&(BrokenRule::Order, 3, 2)));
+    // Two batches that overlap.
+    let overlapping = [of(1, 1, 0), of(1, 2, 0), of(3, 3, 1)];
+    assert_eq!(broken(&overlapping), [(BrokenRule::Order, 3, 1)]);
 }
 
 #[test]
