@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use keylane::observe::KeySnapshot;
 
 use crate::exit::ExitOutcome;
 use crate::hot_keys::HottestKey;
@@ -25,9 +24,6 @@ const LINE_EVERY: Duration = Duration::from_secs(10);
 
 /// Steps of the bar; the input's length in bytes is scaled to it.
 const STEPS: u64 = 1000;
-
-/// More lanes than a pool can have. The pool doubles it.
-const ALL_LANES: usize = usize::MAX / 2;
 
 /// Form of the progress on standard error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -109,9 +105,8 @@ impl ProgressDisplay {
     fn update(&self, stats: &RunStats, pool: &RecordPool, pace: f64) {
         let (counts, elapsed) = (stats.counts(), stats.elapsed());
         let share = self.share(&counts);
-        // All lanes, because of each all but the first record wait for their key.
-        let lanes = pool.inspect().snapshot(ALL_LANES).hottest;
-        let open_keys = lanes.iter().map(|lane| (&lane.key, lane.len));
+        let lanes = pool.open_keys();
+        let open_keys = lanes.iter().map(|(key, len)| (key, *len));
         let hottest = stats.hot_keys.hottest(open_keys, counts.read, self.unread(&counts));
         let chain = hottest.as_ref().map_or(0.0, |hottest| pace * hottest.left());
         let left = left(share, elapsed, chain);
@@ -224,10 +219,10 @@ fn ended(counts: &RecordCounts, elapsed: Duration) -> String {
 
 fn open(
     counts: &RecordCounts,
-    lanes: &[KeySnapshot<RecordKey>],
+    lanes: &[(RecordKey, usize)],
     hottest: Option<&HottestKey>,
 ) -> String {
-    let blocked: usize = lanes.iter().map(|lane| lane.len - 1).sum();
+    let blocked: usize = lanes.iter().map(|(_, len)| len - 1).sum();
     let open = format!(
         "{} running, {} waiting ({blocked} for their key)",
         counts.running,

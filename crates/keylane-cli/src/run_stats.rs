@@ -32,6 +32,43 @@ impl Display for RecordLocation {
     }
 }
 
+/// Records whose attempts start and end together: one, or those of a batch.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RecordGroup<'r> {
+    pub(crate) first: &'r RecordLocation,
+    /// The last one, and the number of records, of a batch with more than one record.
+    pub(crate) batch: Option<(&'r RecordLocation, u64)>,
+    pub(crate) key: &'r RecordKey,
+}
+
+impl<'r> RecordGroup<'r> {
+    pub(crate) fn one(place: &'r RecordLocation, key: &'r RecordKey) -> Self {
+        RecordGroup { first: place, batch: None, key }
+    }
+
+    /// Number of records.
+    fn count(&self) -> u64 {
+        self.batch.map_or(1, |(_, count)| count)
+    }
+}
+
+/// "record 5 (line 5, key a)", or "batch of 3 records, 5 to 9 (line 5 to line 9, key a)".
+impl Display for RecordGroup<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let RecordGroup { first, batch, key } = self;
+        match batch {
+            None => write!(f, "record {} ({first}, {key})", first.number),
+            Some((last, count)) => write!(
+                f,
+                "batch of {}, {} to {} ({first} to {last}, {key})",
+                records(*count),
+                first.number,
+                last.number
+            ),
+        }
+    }
+}
+
 /// Counters of the run. Each only grows but for `running`; readers accept that
 /// they are a moment apart.
 #[derive(Debug)]
@@ -111,8 +148,8 @@ impl RunStats {
         }
     }
 
-    pub(crate) fn started(&self) {
-        self.running.fetch_add(1, Relaxed);
+    pub(crate) fn started(&self, count: u64) {
+        self.running.fetch_add(count, Relaxed);
     }
 
     pub(crate) fn succeeded(&self, count: u64) {
@@ -120,47 +157,41 @@ impl RunStats {
         self.done.fetch_add(count, Relaxed);
     }
 
-    /// A record that had started failed.
-    pub(crate) fn failed(&self, place: &RecordLocation, key: &RecordKey, why: impl Display) {
-        self.running.fetch_sub(1, Relaxed);
-        self.refused(place, key, why);
+    /// Records that had started failed.
+    pub(crate) fn failed(&self, records: &RecordGroup<'_>, why: impl Display) {
+        self.running.fetch_sub(records.count(), Relaxed);
+        self.refused(records, why);
     }
 
-    /// A record failed before it could start.
-    pub(crate) fn refused(&self, place: &RecordLocation, key: &RecordKey, why: impl Display) {
-        self.done.fetch_add(1, Relaxed);
-        self.failed.fetch_add(1, Relaxed);
-        let number = place.number;
-        self.output.say(format_args!("record {number} ({place}, {key}): {why}"));
+    /// Records failed before they could start.
+    pub(crate) fn refused(&self, records: &RecordGroup<'_>, why: impl Display) {
+        self.done.fetch_add(records.count(), Relaxed);
+        self.failed.fetch_add(records.count(), Relaxed);
+        self.output.say(format_args!("{records}: {why}"));
     }
 
-    /// A record that had started failed, and does not count as a failure.
-    pub(crate) fn skipped(&self, place: &RecordLocation, key: &RecordKey, why: impl Display) {
-        self.succeeded(1);
-        let number = place.number;
-        self.output.say(format_args!("record {number} ({place}, {key}): {why}; skipped"));
+    /// Records that had started failed, and do not count as failures.
+    pub(crate) fn skipped(&self, records: &RecordGroup<'_>, why: impl Display) {
+        self.succeeded(records.count());
+        self.output.say(format_args!("{records}: {why}; skipped"));
     }
 
-    /// A record that had started failed, and is in the dead letters.
-    pub(crate) fn buried(&self, place: &RecordLocation, key: &RecordKey, why: impl Display) {
-        self.succeeded(1);
-        self.dead_letters.fetch_add(1, Relaxed);
-        let number = place.number;
-        self.output
-            .say(format_args!("record {number} ({place}, {key}): {why}; in the dead letters"));
+    /// Records that had started failed, and are in the dead letters.
+    pub(crate) fn buried(&self, records: &RecordGroup<'_>, why: impl Display) {
+        self.succeeded(records.count());
+        self.dead_letters.fetch_add(records.count(), Relaxed);
+        self.output.say(format_args!("{records}: {why}; in the dead letters"));
     }
 
     /// An attempt failed, and another one follows.
     pub(crate) fn will_retry(
         &self,
-        place: &RecordLocation,
-        key: &RecordKey,
+        records: &RecordGroup<'_>,
         attempt: impl Display,
         why: impl Display,
     ) {
-        self.running.fetch_sub(1, Relaxed);
-        let number = place.number;
-        self.output.say(format_args!("record {number} ({place}, {key}): {attempt} failed: {why}"));
+        self.running.fetch_sub(records.count(), Relaxed);
+        self.output.say(format_args!("{records}: {attempt} failed: {why}"));
     }
 
     /// A record ended because a later one replaced it.
@@ -169,10 +200,10 @@ impl RunStats {
         self.done.fetch_add(1, Relaxed);
     }
 
-    /// A record is not run because an earlier one of a key has failed.
-    pub(crate) fn held(&self) {
-        self.held.fetch_add(1, Relaxed);
-        self.not_run(1);
+    /// Records are not run because an earlier one of a key has failed.
+    pub(crate) fn held(&self, count: u64) {
+        self.held.fetch_add(count, Relaxed);
+        self.not_run(count);
     }
 
     pub(crate) fn not_run(&self, count: u64) {

@@ -85,6 +85,12 @@ impl Template {
         self.0.iter().any(|part| !matches!(part, TemplatePart::Literal(_)))
     }
 
+    /// True if some part is not equal for all records of a key.
+    pub(crate) fn names_record(&self) -> bool {
+        use TemplatePart::{Key, Literal, Slot};
+        self.0.iter().any(|part| !matches!(part, Literal(_) | Key | Slot))
+    }
+
     /// Number of places of the slot's number.
     pub(crate) fn slots(&self) -> usize {
         self.0.iter().filter(|part| **part == TemplatePart::Slot).count()

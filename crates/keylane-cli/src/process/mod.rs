@@ -18,7 +18,7 @@ pub(crate) use children::ChildProcesses;
 pub(crate) use collect::{CapturedOutput, OutputReceiver, OutputStream};
 pub(crate) use command_ender::CommandEnder;
 pub(crate) use program_search::resolve;
-pub(crate) use record_process::{RecordProcessRunner, describe};
+pub(crate) use record_process::{CommandInput, RecordCommand, RecordProcessRunner, describe};
 #[cfg(feature = "consume")]
 pub(crate) use registry::guarded_with_grace;
 pub(crate) use registry::{guarded, guarded_beside};

@@ -43,6 +43,32 @@ pub(crate) struct RecordProcessRunner {
     pub(crate) clock: AttemptClock,
 }
 
+/// Command of an attempt.
+#[derive(Debug)]
+pub(crate) struct RecordCommand<'c> {
+    /// Place of its record, or of the first one of its batch.
+    pub(crate) place: &'c RecordLocation,
+    pub(crate) key: &'c RecordKey,
+    pub(crate) argv: &'c [Vec<u8>],
+    /// Number of the attempt.
+    pub(crate) attempt: u32,
+    /// Number of the slot.
+    pub(crate) slot: usize,
+    /// Standard input; empty if absent.
+    pub(crate) input: Option<CommandInput<'c>>,
+}
+
+/// Standard input of the command of a batch.
+#[derive(Debug)]
+pub(crate) struct CommandInput<'c> {
+    /// The records, a line each.
+    pub(crate) lines: &'c [u8],
+    /// Number of records.
+    pub(crate) records: u64,
+    /// Number of the last record.
+    pub(crate) last: u64,
+}
+
 /// Receiver that counts the bytes of standard output.
 struct CountingReceiver<'s> {
     receiver: AttemptReceiver<'s>,
@@ -62,27 +88,17 @@ const REFUSED: i32 = 65;
 
 impl RecordProcessRunner {
     /// Runs the command of an attempt to its end. An error that would hit every record ends the run.
-    pub(crate) fn run(
-        &self,
-        place: &RecordLocation,
-        key: &RecordKey,
-        argv: &[Vec<u8>],
-        attempt: u32,
-        slot: usize,
-        sink: &RecordSink,
-    ) -> EndedAttempt {
+    pub(crate) fn run(&self, attempt: &RecordCommand<'_>, sink: &RecordSink) -> EndedAttempt {
         let start_us = self.clock.now_us();
-        let mut command = self.command(place, key, argv);
-        command.env("KEYLANE_ATTEMPT", attempt.to_string()).env("KEYLANE_SLOT", slot.to_string());
         let mut receiver = CountingReceiver { receiver: sink.receiver(), stdout: 0 };
-        let remains = match self.children.spawn(&mut command) {
+        let remains = match self.start(attempt) {
             Ok(child) => self.finish(child, &mut receiver),
-            Err(error) => self.not_started(error),
+            Err(remains) => remains,
         };
         let Remains { end, result, mut is_lost } = remains;
         let times = AttemptTimes { start_us, end_us: self.clock.now_us() };
         let CountingReceiver { receiver, stdout: received } = receiver;
-        if let Err(error) = sink.end_attempt(receiver, &report(attempt, times, &end)) {
+        if let Err(error) = sink.end_attempt(receiver, &report(attempt.attempt, times, &end)) {
             // No later record of the key may begin, for this one has to run again.
             self.stats.stop();
             is_lost = true;
@@ -94,6 +110,11 @@ impl RecordProcessRunner {
         // A command that ends by the run's signal does not count as failed for a later run.
         let is_interrupted = is_lost || (result.is_err() && self.children.is_ending());
         EndedAttempt { end, times, received, result, is_interrupted }
+    }
+
+    fn start(&self, attempt: &RecordCommand<'_>) -> Result<Child, Remains> {
+        let mut command = self.command(attempt).map_err(|error| self.no_input(&error))?;
+        self.children.spawn(&mut command).map_err(|error| self.not_started(error))
     }
 
     fn finish(&self, mut child: Child, receiver: &mut CountingReceiver<'_>) -> Remains {
@@ -130,7 +151,8 @@ impl RecordProcessRunner {
         AttemptFailure { why, is_final: status.code() == Some(REFUSED) }
     }
 
-    fn command(&self, place: &RecordLocation, key: &RecordKey, argv: &[Vec<u8>]) -> Command {
+    fn command(&self, attempt: &RecordCommand<'_>) -> io::Result<Command> {
+        let RecordCommand { place, key, argv, attempt, slot, input } = attempt;
         let mut words = argv.iter().map(|word| OsStr::from_bytes(word));
         let name = words.next().expect("a command has at least one word");
         let mut command =
@@ -140,11 +162,25 @@ impl RecordProcessRunner {
             .args(words)
             .env("KEYLANE_KEY", OsStr::from_bytes(key.bytes()))
             .env("KEYLANE_SEQ", place.number.to_string())
-            .stdin(Stdio::null())
+            .env("KEYLANE_ATTEMPT", attempt.to_string())
+            .env("KEYLANE_SLOT", slot.to_string())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .process_group(0);
-        command
+        match input {
+            None => command.stdin(Stdio::null()),
+            Some(CommandInput { lines, records, last }) => command
+                .env("KEYLANE_LAST_SEQ", last.to_string())
+                .env("KEYLANE_COUNT", records.to_string())
+                .stdin(keylane_process::whole_input(lines)?),
+        };
+        Ok(command)
+    }
+
+    /// Ends the run: no other batch would get an input either.
+    fn no_input(&self, error: &io::Error) -> Remains {
+        self.stop(anyhow!("cannot give a batch to its command: {}", why_not_started(error)));
+        Remains::lost(format!("the command was not run: {error}"))
     }
 
     /// Fails a record whose bytes are not a valid command line; a program that cannot be run would

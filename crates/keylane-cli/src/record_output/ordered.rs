@@ -114,6 +114,11 @@ impl OrderedOutput {
         Ok(order)
     }
 
+    /// Whether there is room for another turn.
+    pub(super) fn has_room(&self) -> bool {
+        self.lock().turns.len() < self.window
+    }
+
     /// Waits until there is room for another turn.
     pub(super) fn wait_for_room(&self) {
         let mut state = self.lock();

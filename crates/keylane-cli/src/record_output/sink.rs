@@ -93,6 +93,11 @@ impl RunOutput {
         self.form == OutputForm::Json || self.results.is_some()
     }
 
+    /// Whether the output of another record may wait for its turn.
+    pub(crate) fn has_room(&self) -> bool {
+        self.order.as_ref().is_none_or(|order| order.has_room())
+    }
+
     /// Waits until the output of another record may wait for its turn.
     pub(crate) fn wait_for_room(&self) {
         self.order.iter().for_each(|order| order.wait_for_room());

@@ -17,6 +17,7 @@ use crate::rate_arg::RateArg;
 use crate::record_keys::KeySelection;
 use crate::worker::{WorkerKeys, WorkerKeysArg};
 
+use super::batch_args::BatchArgs;
 use super::input_args::InputArgs;
 use super::log_args::LogArgs;
 use super::output_args::OutputArgs;
@@ -42,6 +43,9 @@ pub(crate) struct RunArgs {
 
     #[command(flatten)]
     pub(super) failures: FailureArgs,
+
+    #[command(flatten)]
+    pub(super) batch: BatchArgs,
 
     #[command(flatten)]
     pub(super) worker: WorkerArgs,
@@ -136,7 +140,7 @@ pub(super) struct PaceArgs {
     #[arg(long, value_name = "N/TIME")]
     pub(super) rate_per_key: Option<RateArg>,
 
-    /// Least time between the starts of two records.
+    /// Least time between the starts of two commands.
     #[arg(long, value_name = "TIME")]
     pub(super) delay: Option<DurationArg>,
 }
@@ -173,11 +177,16 @@ pub(super) struct FailureArgs {
 }
 
 impl PaceArgs {
+    /// Rate of the starts of commands by `--delay`.
+    pub(super) fn rate_of_delay(&self) -> Option<Rate> {
+        let delay = self.delay.map(|delay| delay.0).filter(|delay| !delay.is_zero());
+        delay.map(Rate::every)
+    }
+
     /// Rate of the starts of all records: the slower one of `--rate` and `--delay`, both of which
     /// space starts evenly.
     pub(super) fn rate_of_all(&self) -> Option<Rate> {
-        let delay = self.delay.map(|delay| delay.0).filter(|delay| !delay.is_zero());
-        let rates = [self.rate.map(|rate| rate.0), delay.map(Rate::every)];
+        let rates = [self.rate.map(|rate| rate.0), self.rate_of_delay()];
         rates.into_iter().flatten().max_by_key(|rate| rate.interval())
     }
 }
@@ -223,7 +232,8 @@ Exit code: 0; 1 to 100 for that many failed records; 101 for more; 255 for wrong
 usage or input; 128 and the signal's number if a signal ended the run.
 
 Commands see the key in KEYLANE_KEY, the record's number in KEYLANE_SEQ, the attempt's in KEYLANE_ATTEMPT and the \
-slot's in KEYLANE_SLOT. \
+slot's in KEYLANE_SLOT. With --batch, KEYLANE_SEQ is the number of the first record, KEYLANE_LAST_SEQ that of the last, \
+and KEYLANE_COUNT the number of records. \
 Exit status 65 means that a further attempt is useless. \
 Interrupt once to let the running commands finish, twice to end them.";
 
@@ -244,6 +254,7 @@ impl RunArgs {
             "--latest is for records with one key; give --key once"
         );
         self.check_worker()?;
+        self.check_batch()?;
         self.logs.check(self.worker.worker, self.output.keeps_order())?;
         self.output.check(self.worker.worker)?;
         let FailureArgs { on_fail, dead_letters, .. } = &self.failures;
@@ -256,6 +267,49 @@ impl RunArgs {
             "--dead-letters is for --on-fail dead-letter; give that as well, or leave out --dead-letters"
         );
         Ok(())
+    }
+
+    /// Refuses options that batches do not have.
+    fn check_batch(&self) -> anyhow::Result<()> {
+        let KeyArgs { key, shared_key, barrier, limit_per_key, latest, .. } = &self.keys;
+        let has_several = key.len() > 1 || key.iter().any(|key| key.ends_with("[]"));
+        self.batch.check(&[
+            (
+                self.worker.worker,
+                "--worker: a worker gets a line for each record; leave out one of them",
+            ),
+            (
+                has_several,
+                "several --key or with a list: a batch has records of one key; give --key once, or leave out --batch",
+            ),
+            (
+                !shared_key.is_empty(),
+                "--shared-key: a batch has its key for itself; leave out one of them",
+            ),
+            (
+                barrier.is_some(),
+                "--barrier: a batch has records of one key, and a barrier waits for those of all keys; leave out one \
+                 of them",
+            ),
+            (
+                limit_per_key.is_some(),
+                "--limit-per-key: a batch has records of a key in their order; leave out one of them",
+            ),
+            (
+                *latest,
+                "--latest: a batch has all records of a key that wait; leave out one of them",
+            ),
+            (
+                self.pace.rate_per_key.is_some(),
+                "--rate-per-key: the records of a batch have one key and start at the same time; write --delay TIME \
+                 for the time between two commands, or leave out --batch",
+            ),
+            (
+                self.preview.plan,
+                "--plan, which counts records that run one after another; leave out one of them",
+            ),
+        ])?;
+        self.batch.check(&self.output.conflicts_with_batch())
     }
 
     /// Refuses options that workers do not have.

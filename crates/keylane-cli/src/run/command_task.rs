@@ -1,14 +1,16 @@
-//! Task of the pool for a record that is run by a command: its attempts, and its end in the counts.
+//! Task of the pool for a record, or a batch of records, that is run by a command: its attempts, and
+//! its end in the counts.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::key::RecordKey;
-use crate::process::{EndedAttempt, RecordProcessRunner};
+use crate::process::{CommandInput, EndedAttempt, RecordCommand, RecordProcessRunner};
 use crate::record_output::{RecordSink, RunOutput};
 use crate::run_stats::RecordLocation;
 
-use super::failures::{FailedRecord, FailureRules};
+use super::failed_records::{FailedRecord, FailedRecords};
+use super::failures::FailureRules;
 use super::log::{LoggedKeys, LoggedResult};
 use super::logs::RunLogs;
 use super::record_template::with_slot;
@@ -27,19 +29,28 @@ pub(super) struct CommandRunner {
     pub(super) logs: Arc<RunLogs>,
 }
 
-/// One record, ready to run. Dropped before its end, it counts as replaced, or as not run if the run
-/// stops.
+/// A command that is ready to run, for one record or for a batch. Dropped before its end, its record
+/// counts as replaced, or as not run if the run stops.
 #[derive(Debug)]
 pub(super) struct CommandTask {
     runner: Arc<CommandRunner>,
-    place: RecordLocation,
+    /// At least one, of one key.
+    records: Vec<TaskRecord>,
     keys: RecordKeys,
     argv: Vec<Vec<u8>>,
+    /// Standard input of the command of a batch: its records, as lines.
+    input: Option<Vec<u8>>,
     sink: RecordSink,
-    /// The record itself, if a dead letter would need it.
-    raw: Vec<u8>,
     attempts: u32,
     has_ended: bool,
+}
+
+/// A record of a command.
+#[derive(Debug)]
+pub(super) struct TaskRecord {
+    pub(super) place: RecordLocation,
+    /// The record itself, if a dead letter would need it.
+    pub(super) raw: Vec<u8>,
 }
 
 /// The attempt has failed, and another one follows.
@@ -47,17 +58,39 @@ pub(super) struct CommandTask {
 pub(super) struct FollowedByAttempt;
 
 impl CommandTask {
+    /// Creates the task of a record.
     pub(super) fn new(
         runner: &Arc<CommandRunner>,
-        place: RecordLocation,
+        record: TaskRecord,
         keys: RecordKeys,
         argv: Vec<Vec<u8>>,
         sink: RecordSink,
-        raw: &[u8],
     ) -> Self {
-        let raw = if runner.failures.needs_record() { raw.to_vec() } else { Vec::new() };
+        Self::of(runner, vec![record], keys, argv, None, sink)
+    }
+
+    /// Creates the task of a batch.
+    pub(super) fn batch(
+        runner: &Arc<CommandRunner>,
+        records: Vec<TaskRecord>,
+        keys: RecordKeys,
+        argv: Vec<Vec<u8>>,
+        input: Vec<u8>,
+        sink: RecordSink,
+    ) -> Self {
+        Self::of(runner, records, keys, argv, Some(input), sink)
+    }
+
+    fn of(
+        runner: &Arc<CommandRunner>,
+        records: Vec<TaskRecord>,
+        keys: RecordKeys,
+        argv: Vec<Vec<u8>>,
+        input: Option<Vec<u8>>,
+        sink: RecordSink,
+    ) -> Self {
         let runner = Arc::clone(runner);
-        CommandTask { runner, place, keys, argv, sink, raw, attempts: 0, has_ended: false }
+        CommandTask { runner, records, keys, argv, input, sink, attempts: 0, has_ended: false }
     }
 
     /// The key by which messages name the record.
@@ -74,23 +107,22 @@ impl CommandTask {
         let stats = &processes.stats;
         if stats.is_stopping() {
             self.has_ended = true;
-            stats.not_run(1);
+            stats.not_run(self.count());
             return Ok(());
         }
         if self.attempts == 0 && failures.holds(&self.keys) {
             self.has_ended = true;
-            stats.held();
+            stats.held(self.count());
             return Ok(());
         }
         self.attempts += 1;
-        stats.started();
+        stats.started(self.count());
         let slot = slots.take();
-        let CommandTask { place, keys, argv, sink, attempts, .. } = &*self;
         let argv = match names_slot {
-            true => Cow::Owned(with_slot(argv, slot.number)),
-            false => Cow::Borrowed(argv),
+            true => Cow::Owned(with_slot(&self.argv, slot.number)),
+            false => Cow::Borrowed(&self.argv),
         };
-        let ended = processes.run(place, &keys.first, &argv, *attempts, slot.number, sink);
+        let ended = processes.run(&self.command(&argv, slot.number), &self.sink);
         drop(slot);
         // The log of jobs shows the command as it ran.
         let argv = argv.into_owned();
@@ -102,28 +134,40 @@ impl CommandTask {
         }
     }
 
+    fn command<'c>(&'c self, argv: &'c [Vec<u8>], slot: usize) -> RecordCommand<'c> {
+        let input = self.input.as_deref().map(|lines| CommandInput {
+            lines,
+            records: self.count(),
+            last: self.last().number,
+        });
+        let (place, key, attempt) = (self.place(), &self.keys.first, self.attempts);
+        RecordCommand { place, key, argv, attempt, slot, input }
+    }
+
     /// Counts an attempt that has ended, and acts on a failure. Returns the result for the log.
     fn settle(&mut self, ended: &EndedAttempt) -> LoggedResult {
         let CommandRunner { processes, failures, .. } = &*self.runner;
         let stats = &processes.stats;
         let Err(failure) = &ended.result else {
             self.has_ended = true;
-            stats.succeeded(1);
+            stats.succeeded(self.count());
             return match ended.is_interrupted {
                 true => LoggedResult::Interrupted,
                 false => LoggedResult::Done,
             };
         };
         let goes_on = failures.goes_on(self.attempts, failure);
+        let (keys, attempts) = (&self.keys, self.attempts);
+        let records = self.records.iter();
+        let records: &Vec<_> =
+            &records.map(|it| FailedRecord { place: &it.place, raw: &it.raw }).collect();
+        let failed = FailedRecords { records, keys, attempts };
         if goes_on && !stats.is_stopping() {
-            let name = failures.name(self.attempts);
-            stats.will_retry(&self.place, &self.keys.first, name, &failure.why);
+            stats.will_retry(&failed.group(), failures.name(attempts), &failure.why);
             return LoggedResult::Retry;
         }
+        let result = failures.settle(&failed, stats, &failure.why);
         self.has_ended = true;
-        let CommandTask { place, keys, raw, attempts, .. } = &*self;
-        let record = FailedRecord { place, keys, raw, attempts: *attempts };
-        let result = failures.settle(&record, stats, &failure.why);
         match (ended.is_interrupted, goes_on) {
             (true, _) => LoggedResult::Interrupted,
             // The run stops before the next attempt, which a later run makes.
@@ -135,8 +179,9 @@ impl CommandTask {
     /// Logs an attempt, before its keys go on. An error ends the run.
     fn log(&self, argv: &[Vec<u8>], ended: &EndedAttempt, result: LoggedResult) {
         let CommandRunner { processes, logs, .. } = &*self.runner;
-        let record = (&self.place, &self.keys, self.attempts);
-        if let Err(error) = logs.attempt(record, argv, ended, result) {
+        let places = self.records.iter().map(|record| &record.place);
+        let keys = &self.keys;
+        if let Err(error) = logs.attempt(places, (keys, self.attempts), argv, ended, result) {
             processes.stop(error);
         }
     }
@@ -147,10 +192,22 @@ impl CommandTask {
         processes.stats.replaced();
         let why = "a later record of the key replaced it".to_owned();
         let keys = LoggedKeys::All(&self.keys);
-        let logged = logs.without_attempt(&self.place, keys, why, LoggedResult::Replaced);
+        let logged = logs.without_attempt(self.place(), keys, why, LoggedResult::Replaced);
         if let Err(error) = logged {
             processes.stop(error);
         }
+    }
+
+    fn place(&self) -> &RecordLocation {
+        &self.records.first().expect("a task has a record").place
+    }
+
+    fn last(&self) -> &RecordLocation {
+        &self.records.last().expect("a task has a record").place
+    }
+
+    fn count(&self) -> u64 {
+        self.records.len() as u64
     }
 }
 
@@ -160,8 +217,9 @@ impl Drop for CommandTask {
             return;
         }
         let stats = &self.runner.processes.stats;
-        match stats.is_stopping() {
-            true => stats.not_run(1),
+        // A batch is not replaced: its pool drops it only when the run stops.
+        match stats.is_stopping() || self.input.is_some() {
+            true => stats.not_run(self.count()),
             false => self.replaced(),
         }
     }

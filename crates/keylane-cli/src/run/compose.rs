@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use crate::exit::ExitOutcome;
+use crate::input::FieldLayout;
 use crate::output::StandardOutput;
 use crate::process::{self, ChildProcesses, RecordProcessRunner};
 use crate::progress::ProgressDisplay;
@@ -18,6 +19,9 @@ use crate::signals;
 use crate::worker::{self, WorkerPool};
 
 use super::args::RunArgs;
+use super::batch_pace::RecordPace;
+use super::batch_queue::BatchQueue;
+use super::batch_submitter::BatchSubmitter;
 use super::command_task::CommandRunner;
 use super::coordinator::RunCoordinator;
 use super::coordinator_event::CoordinatorEvent;
@@ -29,6 +33,8 @@ use super::log::RecordOptions;
 use super::logs::{self, RunLogs};
 use super::plan;
 use super::reader::{InputReader, RunOrder};
+use super::record_bound::RecordBound;
+use super::record_pool::RecordPool;
 use super::record_sinks::RecordSinks;
 use super::record_template::RecordTemplate;
 use super::resume::{self, RecordChoice};
@@ -50,16 +56,12 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<ExitOutcome> {
         return plan::print(&args, source, keys);
     }
     let jobs = args.jobs.count();
-    let plan = if args.worker.worker {
-        RecordTemplate::line(args.worker.worker_line.as_ref(), source.layout())?
-    } else {
-        RecordTemplate::command(&args.command, source.layout())?
-    };
+    let plan = template(&args, source.layout())?;
     if args.preview.dry_run {
         return dry_run::print(&args, source, keys, &plan);
     }
 
-    let tag = args.output.tag(source.layout())?;
+    let tag = args.output.tag(source.layout(), args.batch.is_on())?;
     let results = args.output.results()?;
     let trace = args.trace.as_deref().map(TraceFile::create).transpose()?;
     let opened = logs::open(&args, RecordOptions::new(&args, source.layout()))?;
@@ -83,18 +85,11 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<ExitOutcome> {
     } else {
         commands(&args, &plan, &output, &stats, &sender, &logs, failures)?
     };
-    let pool = Arc::new(engine.pool(PoolSettings {
-        jobs,
-        has_claims: args.keys.has_claims() && jobs > 1,
-        buffer: args.input.buffer.get(),
-        rate: args.pace.rate_of_all(),
-        rate_per_key: args.pace.rate_per_key.map(|rate| rate.0),
-    })?);
+    let pool = Arc::new(pool(&args, &engine, jobs)?);
     if let Some(trace) = &trace {
         trace.record(&pool, engine.threads(jobs));
     }
-    let per_key = args.keys.limit_per_key.map_or(1, NonZeroU16::get);
-    let shown = progress.show(&stats, &pool, per_key);
+    let shown = progress.show(&stats, &pool, records_per_key(&args));
 
     let order = RunOrder {
         // With one job, no other order than the input's is faster. Only a waiting record of the
@@ -105,6 +100,8 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<ExitOutcome> {
     };
     choice.iter().for_each(|choice| stats.output.say(choice.summary()));
     let (commands, workers) = (engine.commands(), engine.workers());
+    let batches = BatchSubmitter::start(&pool, commands.as_ref(), &plan)?;
+    let pace = batches.as_ref().and(args.pace.rate).map(|rate| RecordPace::new(rate.0));
     let reader = InputReader {
         source,
         keys,
@@ -117,6 +114,8 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<ExitOutcome> {
         has_details,
         logs,
         choice,
+        batches,
+        pace,
     };
     start_reading(reader, &pool, &sender)?;
     let engine = Arc::new(engine);
@@ -128,6 +127,45 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<ExitOutcome> {
         trace.write(&pool)?;
     }
     Ok(ending)
+}
+
+fn template(args: &RunArgs, layout: &FieldLayout) -> anyhow::Result<RecordTemplate> {
+    if args.worker.worker {
+        RecordTemplate::line(args.worker.worker_line.as_ref(), layout)
+    } else if args.batch.is_on() {
+        RecordTemplate::batch(&args.command, layout)
+    } else {
+        RecordTemplate::command(&args.command, layout)
+    }
+}
+
+/// Maximum number of records of a key that run at the same time.
+fn records_per_key(args: &RunArgs) -> u16 {
+    let limit = args.keys.limit_per_key.map_or(1, NonZeroU16::get);
+    let batch = args.batch.max_records();
+    batch.map_or(limit, |batch| u16::try_from(batch.get()).unwrap_or(u16::MAX))
+}
+
+/// Builds the pool. With batches, `--rate` counts records, which the reader paces, and `--delay`
+/// commands.
+fn pool(args: &RunArgs, engine: &RecordExecutor, jobs: usize) -> anyhow::Result<RecordPool> {
+    let (pace, buffer) = (&args.pace, args.input.buffer.get());
+    let batches = args.batch.batches();
+    let rate = if batches.is_some() { pace.rate_of_delay() } else { pace.rate_of_all() };
+    let pool = engine.pool(PoolSettings {
+        jobs,
+        has_claims: args.keys.has_claims() && jobs > 1,
+        buffer,
+        rate,
+        rate_per_key: pace.rate_per_key.map(|rate| rate.0),
+    })?;
+    Ok(match (batches, pool) {
+        (Some(batches), RecordPool::Tasks(pool)) => {
+            let queue = Arc::new(BatchQueue::new(batches));
+            RecordPool::Batches { pool, queue, bound: RecordBound::new(buffer) }
+        }
+        (_, pool) => pool,
+    })
 }
 
 fn commands(
@@ -198,7 +236,7 @@ fn workers(
 /// after the run was asked to end, or never.
 fn start_reading(
     reader: InputReader,
-    pool: &Arc<super::RecordPool>,
+    pool: &Arc<RecordPool>,
     events: &Sender<CoordinatorEvent>,
 ) -> anyhow::Result<()> {
     let (pool, events) = (Arc::clone(pool), events.clone());

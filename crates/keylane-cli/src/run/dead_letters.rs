@@ -2,9 +2,7 @@
 
 use anyhow::Context;
 
-use crate::run_stats::RecordLocation;
-
-use crate::record_keys::RecordKeys;
+use super::failed_records::FailedRecords;
 
 #[cfg(feature = "consume")]
 pub(super) use of_streams::RunDeadLetters;
@@ -28,6 +26,7 @@ mod of_streams {
     use keylane_stream::dead_letters::{DeadLetter, DeadLetters, FileDeadLetters};
     use keylane_stream::{Partition, Position, Record};
 
+    use super::super::failed_records::FailedRecord;
     use super::*;
 
     /// File for dead letters.
@@ -48,28 +47,30 @@ mod of_streams {
             Ok(RunDeadLetters { file: Mutex::new(file), path, origin: Partition::new(input, 0) })
         }
 
-        /// Writes the letter of a record, and returns when it is on the disk.
+        /// Writes the letters of records, and returns when they are on the disk.
         pub(in crate::run) fn write(
             &self,
-            place: &RecordLocation,
-            keys: &RecordKeys,
-            raw: &[u8],
-            attempts: u32,
+            failed: &FailedRecords<'_>,
             why: &str,
         ) -> anyhow::Result<()> {
             let now = SystemTime::now();
-            let key = keys.all().next().map(|key| key.bytes().to_vec());
-            let letter = DeadLetter {
+            let key = failed.keys.all().next().map(|key| key.bytes().to_vec());
+            let letter = |record: &FailedRecord<'_>| DeadLetter {
                 partition: self.origin.clone(),
-                position: Position::new(place.number),
+                position: Position::new(record.place.number),
                 written: now,
-                record: Record { key, payload: Some(raw.to_vec()), headers: Vec::new() },
+                record: Record {
+                    key: key.clone(),
+                    payload: Some(record.raw.to_vec()),
+                    headers: Vec::new(),
+                },
                 failure: why.to_owned(),
-                attempts,
+                attempts: failed.attempts,
                 failed_at: now,
             };
+            let letters: Vec<_> = failed.records.iter().map(letter).collect();
             let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-            file.write(&[letter]).map_err(anyhow::Error::new).with_context(|| {
+            file.write(&letters).map_err(anyhow::Error::new).with_context(|| {
                 format!(
                     "cannot write a dead letter to {}; make room on its disk",
                     self.path.display()
@@ -98,10 +99,7 @@ mod without_streams {
 
         pub(in crate::run) fn write(
             &self,
-            _place: &RecordLocation,
-            _keys: &RecordKeys,
-            _raw: &[u8],
-            _attempts: u32,
+            _failed: &FailedRecords<'_>,
             _why: &str,
         ) -> anyhow::Result<()> {
             match *self {}

@@ -8,6 +8,7 @@ use anyhow::Context;
 
 use crate::exit::ExitOutcome;
 use crate::input::{InputFiles, InputRecord};
+use crate::key::RecordKey;
 use crate::message;
 use crate::process;
 use crate::run_stats::RecordLocation;
@@ -15,6 +16,7 @@ use crate::shell_words;
 use crate::worker;
 
 use super::args::RunArgs;
+use super::batch_preview::BatchPreview;
 use super::record_task::RecordBody;
 use super::record_template::{RecordTemplate, with_slot};
 use crate::record_keys::KeyRules;
@@ -32,8 +34,12 @@ pub(super) fn print(
         process::resolve(OsStr::from_bytes(program))?;
     }
     let mut stdout = BufWriter::new(io::stdout().lock());
-    let printed = print_all(&mut source, &mut keys, plan, &mut stdout);
-    let flushed = stdout.flush();
+    let batches = args.batch.preview();
+    let mut batches = batches.map(|batches| BatchPreview::new(batches, args.input.buffer.get()));
+    let printed = print_all(&mut source, &mut keys, plan, &mut batches, &mut stdout);
+    let mut rest = Vec::new();
+    batches.iter_mut().for_each(|batches| batches.append_all(plan, &mut rest));
+    let flushed = stdout.write_all(&rest).and_then(|()| stdout.flush());
     match (printed, flushed) {
         (Err(PreviewStop::Input(error)), _) => Err(error),
         (Ok(failed), Ok(())) => Ok(ExitOutcome::Finished { failed }),
@@ -58,6 +64,7 @@ fn print_all(
     source: &mut InputFiles,
     keys: &mut KeyRules,
     plan: &RecordTemplate,
+    batches: &mut Option<BatchPreview>,
     out: &mut impl Write,
 ) -> Result<u64, PreviewStop> {
     let mut record = InputRecord::default();
@@ -66,22 +73,7 @@ fn print_all(
         let at = || format!("{}:{}", source.name(), record.line);
         let keys = keys.keys_of(&record).with_context(at).map_err(PreviewStop::Input)?;
         line.clear();
-        let unfit = match plan.body(&record, keys.first.bytes()) {
-            Ok(RecordBody::Argv(words)) => {
-                // The slot of a command is known only when it starts.
-                let words = if plan.names_slot() { with_slot(&words, 1) } else { words };
-                shell_words::append(&words, &mut line);
-                line.push(b'\n');
-                let has_nul = words.iter().any(|word| word.contains(&0));
-                has_nul.then(|| "it has a NUL byte, which no argument can contain".to_owned())
-            }
-            Ok(RecordBody::Line(text)) => {
-                line.extend(text);
-                None
-            }
-            Err(unfit) => Some(unfit.to_string()),
-        };
-        match unfit {
+        match append(&record, &keys.first, plan, batches, &mut line) {
             None => out.write_all(&line).map_err(PreviewStop::Output)?,
             Some(why) => {
                 failed += 1;
@@ -96,4 +88,35 @@ fn print_all(
         }
     }
     Ok(failed)
+}
+
+/// Appends the command of a record, those of the batches that start with it, or its line. Returns why
+/// it could not run.
+fn append(
+    record: &InputRecord,
+    key: &RecordKey,
+    plan: &RecordTemplate,
+    batches: &mut Option<BatchPreview>,
+    text: &mut Vec<u8>,
+) -> Option<String> {
+    match plan.body(record, key.bytes()) {
+        Ok(RecordBody::Argv(words)) => {
+            // The slot of a command is known only when it starts.
+            let words = if plan.names_slot() { with_slot(&words, 1) } else { words };
+            shell_words::append(&words, text);
+            text.push(b'\n');
+            let has_nul = words.iter().any(|word| word.contains(&0));
+            has_nul.then(|| "it has a NUL byte, which no argument can contain".to_owned())
+        }
+        Ok(RecordBody::Line(line)) => {
+            text.extend(line);
+            None
+        }
+        Ok(RecordBody::BatchLine(line)) => {
+            let batches = batches.as_mut().expect("lines of batches have batches");
+            batches.add(key, line, plan, text);
+            None
+        }
+        Err(unfit) => Some(unfit.to_string()),
+    }
 }

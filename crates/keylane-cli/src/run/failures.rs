@@ -11,11 +11,12 @@ use keylane::{Backoff, Retry};
 
 use crate::key::RecordKey;
 use crate::process::AttemptFailure;
-use crate::run_stats::{RecordLocation, RunStats};
+use crate::run_stats::RunStats;
 
 use super::args::{FailureArgs, OnFail};
 use super::coordinator_event::{CoordinatorEvent, StopCause};
 use super::dead_letters::RunDeadLetters;
+use super::failed_records::FailedRecords;
 use super::log::LoggedResult;
 use crate::record_keys::RecordKeys;
 
@@ -40,15 +41,6 @@ struct StoppedKeySet {
     keys: HashSet<RecordKey, RandomState>,
     /// A barrier is held, and so are all records behind it.
     all: bool,
-}
-
-/// The record that has failed.
-pub(super) struct FailedRecord<'r> {
-    pub(super) place: &'r RecordLocation,
-    pub(super) keys: &'r RecordKeys,
-    /// The record itself, for a dead letter.
-    pub(super) raw: &'r [u8],
-    pub(super) attempts: u32,
 }
 
 impl FailureRules {
@@ -129,55 +121,57 @@ impl FailureRules {
         is_held || stopped.all
     }
 
-    /// Acts on the failure of a record's last attempt. Returns the result for the log.
+    /// Acts on the failure of the last attempt. Returns the result for the log, which is equal for all
+    /// records.
     pub(super) fn settle(
         &self,
-        record: &FailedRecord<'_>,
+        failed: &FailedRecords<'_>,
         stats: &RunStats,
         why: &str,
     ) -> LoggedResult {
-        let FailedRecord { place, keys, raw, attempts } = record;
-        let why = match attempts {
+        let group = &failed.group();
+        let why = match failed.attempts {
             1 => why.to_owned(),
-            _ => format!("{why}, in attempt {attempts}"),
+            attempts => format!("{why}, in attempt {attempts}"),
         };
         match self.on_fail {
             OnFail::Continue => {
-                stats.failed(place, &keys.first, why);
+                stats.failed(group, why);
                 LoggedResult::Failed
             }
             OnFail::Skip => {
-                stats.skipped(place, &keys.first, why);
+                stats.skipped(group, why);
                 LoggedResult::Skipped
             }
             OnFail::StopKey => {
-                self.stopped.lock().stop(keys);
-                stats.failed(place, &keys.first, format_args!("{why}; its key stops"));
+                self.stopped.lock().stop(failed.keys);
+                stats.failed(group, format_args!("{why}; its key stops"));
                 LoggedResult::Stopped
             }
             OnFail::Stop => {
-                stats.failed(place, &keys.first, why);
+                stats.failed(group, why);
                 stats.stop();
                 // The coordinator may have ended the run already.
                 let _ = self.events.send(CoordinatorEvent::Stop(StopCause::RecordFailed));
                 LoggedResult::Stopped
             }
-            OnFail::DeadLetter => {
-                let letters = self.letters.as_ref().expect("the options were checked");
-                match letters.write(place, keys, raw, *attempts, &why) {
-                    Ok(()) => {
-                        stats.buried(place, &keys.first, why);
-                        LoggedResult::DeadLetter
-                    }
-                    Err(error) => {
-                        stats.failed(place, &keys.first, why);
-                        stats.stop();
-                        let cause = StopCause::Error(error);
-                        let _ = self.events.send(CoordinatorEvent::Stop(cause));
-                        // Its letter is missing.
-                        LoggedResult::Interrupted
-                    }
-                }
+            OnFail::DeadLetter => self.bury(failed, stats, &why),
+        }
+    }
+
+    /// Writes the dead letters. Without them the records are left for a later run.
+    fn bury(&self, failed: &FailedRecords<'_>, stats: &RunStats, why: &str) -> LoggedResult {
+        let letters = self.letters.as_ref().expect("the options were checked");
+        match letters.write(failed, why) {
+            Ok(()) => {
+                stats.buried(&failed.group(), why);
+                LoggedResult::DeadLetter
+            }
+            Err(error) => {
+                stats.failed(&failed.group(), why);
+                stats.stop();
+                let _ = self.events.send(CoordinatorEvent::Stop(StopCause::Error(error)));
+                LoggedResult::Interrupted
             }
         }
     }

@@ -14,7 +14,7 @@ pub(super) struct LogArgs {
     #[arg(long, value_name = "FILE")]
     pub(super) log: Option<PathBuf>,
 
-    /// File for a line per record that ended, in the format of GNU parallel's job log.
+    /// File for a line per command that ended, in the format of GNU parallel's job log.
     #[arg(long, value_name = "FILE")]
     pub(super) joblog: Option<PathBuf>,
 

@@ -60,30 +60,33 @@ impl RunLogs {
         self.log.is_some()
     }
 
-    /// Logs an attempt of a command.
+    /// Logs an attempt of a command, with a line for each of its records.
     ///
     /// # Errors
     /// If a log cannot be written, with the remedy.
-    pub(super) fn attempt(
+    pub(super) fn attempt<'a>(
         &self,
-        (place, keys, attempt): (&RecordLocation, &RecordKeys, u32),
+        places: impl ExactSizeIterator<Item = &'a RecordLocation>,
+        (keys, attempt): (&'a RecordKeys, u32),
         argv: &[Vec<u8>],
-        ended: &EndedAttempt,
+        ended: &'a EndedAttempt,
         result: LoggedResult,
     ) -> anyhow::Result<()> {
+        let is_batch = places.len() > 1;
+        let mut places = places.peekable();
+        let Some(first) = places.peek().map(|place| place.number) else { return Ok(()) };
         // First the log that other runs rely on.
-        self.lines([LoggedAttempt {
+        self.lines(places.map(|place| LoggedAttempt {
             place,
             keys: LoggedKeys::All(keys),
+            batch: is_batch.then_some(first),
             attempt,
             times: Some(ended.times),
             end: &ended.end,
             result,
-        }])?;
+        }))?;
         match &self.job_log {
-            Some(job_log) if result != LoggedResult::Retry => {
-                job_log.write(place.number, argv, ended)
-            }
+            Some(job_log) if result != LoggedResult::Retry => job_log.write(first, argv, ended),
             _ => Ok(()),
         }
     }
@@ -100,7 +103,8 @@ impl RunLogs {
         result: LoggedResult,
     ) -> anyhow::Result<()> {
         let end = &RecordEnd::Failed(why);
-        self.lines([LoggedAttempt { place, keys, attempt: 0, times: None, end, result }])
+        let (batch, attempt, times) = (None, 0, None);
+        self.lines([LoggedAttempt { place, keys, batch, attempt, times, end, result }])
     }
 
     /// Logs attempts that end at the same time, by one write.

@@ -7,11 +7,20 @@
 //!          command)
 //! ```
 //!
+//! With batches, records wait between the reader and the pool for others of their key, and a process
+//! gets all records of a batch.
+//!
 //! An input or program error ends the run: the records accepted before are finished, then the code
 //! is 255. An error of one record alone, such as a command that fails or a missing field, is
 //! reported and counted, and the run goes on.
 
 mod args;
+mod batch_args;
+mod batch_pace;
+mod batch_preview;
+mod batch_queue;
+mod batch_submitter;
+mod batch_task;
 mod command_task;
 mod compose;
 mod coordinator;
@@ -20,6 +29,7 @@ mod dead_letters;
 mod dispatched_record;
 mod dry_run;
 mod executor;
+mod failed_records;
 mod failures;
 mod input_args;
 mod job_log;
@@ -30,6 +40,7 @@ mod output_args;
 mod plan;
 mod preview_args;
 mod reader;
+mod record_bound;
 mod record_pool;
 mod record_sinks;
 mod record_task;
@@ -37,6 +48,7 @@ mod record_template;
 mod resume;
 mod slot_numbers;
 mod trace;
+mod waiting_batches;
 mod worker_events;
 mod worker_retries;
 mod worker_retry_thread;

@@ -12,6 +12,8 @@ use crate::record_output::{OutputForm, ResultsFolder, RunOutput};
 use crate::run_stats::RunStats;
 use crate::template::Template;
 
+use super::batch_args::BatchConflict;
+
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Output")]
 pub(super) struct OutputArgs {
@@ -75,14 +77,41 @@ impl OutputArgs {
         Ok(())
     }
 
-    /// Returns the template of tags, if lines have any.
-    pub(super) fn tag(&self, layout: &FieldLayout) -> anyhow::Result<Option<Template>> {
+    /// Options of the output that batches do not have.
+    pub(super) fn conflicts_with_batch(&self) -> [BatchConflict; 3] {
+        [
+            (
+                self.output_format == OutputFormat::Ndjson,
+                "--output-format ndjson, whose lines have one record each; leave out one of them",
+            ),
+            (
+                self.results.is_some(),
+                "--results, which has a folder for each record; leave out one of them",
+            ),
+            (
+                self.tag,
+                "--tag, which is the record; write --tagstring '{key}', or leave out one of them",
+            ),
+        ]
+    }
+
+    /// Returns the template of tags, if lines have any. Those of a batch are equal for its records.
+    pub(super) fn tag(
+        &self,
+        layout: &FieldLayout,
+        is_batch: bool,
+    ) -> anyhow::Result<Option<Template>> {
         let template = match &self.tagstring {
             Some(text) => Template::parse(text.as_bytes(), layout)
                 .with_context(|| format!("--tagstring {text}"))?,
             None if self.tag => Template::whole(),
             None => return Ok(None),
         };
+        ensure!(
+            !(is_batch && template.names_record()),
+            "--batch cannot be used with a --tagstring that has other placeholders than {{key}}: a batch has several \
+             records; leave them out, or leave out --batch"
+        );
         Ok(Some(template))
     }
 

@@ -10,10 +10,12 @@ use keylane::{Claims, HandlerPool, Pool, Retry, TaskContext};
 use crate::input::{InputFiles, InputRecord};
 use crate::key::RecordKey;
 use crate::record_keys::{KeyRules, RecordKeys};
-use crate::run_stats::{RecordLocation, RunStats};
+use crate::run_stats::{RecordGroup, RecordLocation, RunStats};
 use crate::worker::WorkerPool;
 
-use super::command_task::{CommandRunner, CommandTask};
+use super::batch_pace::RecordPace;
+use super::batch_submitter::BatchSubmitter;
+use super::command_task::{CommandRunner, CommandTask, TaskRecord};
 use super::dispatched_record::RecordDetails;
 use super::log::{LoggedKeys, LoggedResult, record_hash};
 use super::logs::RunLogs;
@@ -42,6 +44,10 @@ pub(super) struct InputReader {
     pub(super) logs: Arc<RunLogs>,
     /// Which records run, if the run continues an earlier one.
     pub(super) choice: Option<RecordChoice>,
+    /// Way of records into batches, if there are any.
+    pub(super) batches: Option<Arc<BatchSubmitter>>,
+    /// Pace of the records of batches.
+    pub(super) pace: Option<RecordPace>,
 }
 
 /// Order among the records of a run, beyond their keys.
@@ -58,6 +64,13 @@ pub(super) struct RunOrder {
 impl InputReader {
     /// Gives every record to the pool, until the input or the pool ends.
     pub(super) fn read_all(mut self, pool: &RecordPool) -> anyhow::Result<()> {
+        let outcome = self.read_records(pool);
+        // No other record joins those that wait.
+        self.batches.iter().for_each(|batches| batches.end());
+        outcome
+    }
+
+    fn read_records(&mut self, pool: &RecordPool) -> anyhow::Result<()> {
         let mut record = InputRecord::default();
         while self.next(&mut record)? {
             let at = || format!("{}:{}", self.source.name(), record.line);
@@ -72,13 +85,19 @@ impl InputReader {
             if !self.accept(&record, hash, keys, pool)? {
                 return Ok(());
             }
+            self.pace.iter_mut().for_each(RecordPace::added);
         }
         Ok(())
     }
 
     /// Reads the next record, when its output may wait for its turn.
     fn next(&mut self, record: &mut InputRecord) -> anyhow::Result<bool> {
+        if let Some(batches) = self.batches.as_ref().filter(|_| !self.sinks.output.has_room()) {
+            // The output that holds up the others can be that of a batch that lingers.
+            batches.submit_all();
+        }
         self.sinks.output.wait_for_room();
+        self.pace.iter().for_each(RecordPace::wait);
         // The wait may have ended with the run, which counts what it reads.
         if self.stats.is_stopping() {
             return Ok(false);
@@ -106,14 +125,16 @@ impl InputReader {
                     // The error ends the run, which reports it.
                     Err(_) => LoggedResult::Interrupted,
                 };
-                self.stats.refused(&place, &keys.first, &why);
+                self.stats.refused(&RecordGroup::one(&place, &keys.first), &why);
                 self.logs.without_attempt(&place, LoggedKeys::All(&keys), why, result)?;
                 true
             }
             (Ok(RecordBody::Argv(argv)), RecordPool::Tasks(pool)) => {
                 let runner = self.commands.as_ref().expect("commands have a runner");
                 let claims = self.claims(&keys);
-                let task = CommandTask::new(runner, place, keys, argv, sink, &record.raw);
+                let needs_record = runner.failures.needs_record();
+                let raw = if needs_record { record.raw.clone() } else { Vec::new() };
+                let task = CommandTask::new(runner, TaskRecord { place, raw }, keys, argv, sink);
                 self.submit(pool, claims, task, runner.failures.retry())
             }
             (Ok(RecordBody::Line(line)), RecordPool::Lines(pool)) => {
@@ -134,8 +155,12 @@ impl InputReader {
                 let give = move |task: TaskContext<'_>| waiting.give(&workers, task.keep());
                 pool.execute_with_context(claims, give).is_ok()
             }
-            (Ok(RecordBody::Argv(_)), RecordPool::Lines(_)) => {
-                unreachable!("a pool of lines has workers")
+            (Ok(RecordBody::BatchLine(line)), _) => {
+                let batches = self.batches.as_ref().expect("batches have a submitter");
+                batches.add(line, place, keys, sink)
+            }
+            (Ok(_), RecordPool::Lines(_) | RecordPool::Batches { .. }) => {
+                unreachable!("a pool of lines has workers, and one of batches has lines of batches")
             }
         };
         Ok(is_accepted && !self.stats.is_stopping())

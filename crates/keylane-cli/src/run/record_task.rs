@@ -26,4 +26,6 @@ pub(crate) enum RecordBody {
     Argv(Vec<Vec<u8>>),
     /// A line for a worker, with its line end.
     Line(Vec<u8>),
+    /// A line of a batch, with its line end.
+    BatchLine(Vec<u8>),
 }

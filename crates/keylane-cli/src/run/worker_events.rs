@@ -9,12 +9,13 @@ use std::sync::mpsc::Sender;
 
 use crate::process::{AttemptFailure, AttemptTimes, ChildProcesses, RecordEnd};
 use crate::record_output::{OutputError, RecordSink, RunOutput};
-use crate::run_stats::{RecordLocation, RunStats};
+use crate::run_stats::{RecordGroup, RecordLocation, RunStats};
 use crate::worker::{PendingRecord, RecordObserver};
 
 use super::coordinator_event::{CoordinatorEvent, StopCause};
 use super::dispatched_record::{DispatchedRecord, RecordDetails};
-use super::failures::{FailedRecord, FailureRules};
+use super::failed_records::{FailedRecord, FailedRecords};
+use super::failures::FailureRules;
 use super::log::{LoggedAttempt, LoggedResult};
 use super::logs::RunLogs;
 use super::worker_retries::WorkerRetries;
@@ -92,6 +93,7 @@ impl RunObserver {
         let lines = records.iter().zip(results).map(|(record, result)| LoggedAttempt {
             place: &record.ticket.place,
             keys: record.ticket.logged_keys(&record.key),
+            batch: None,
             attempt: record.ticket.attempts(),
             times: Some(AttemptTimes { start_us: record.ticket.start_us, end_us }),
             end,
@@ -113,17 +115,19 @@ impl RunObserver {
         };
         let DispatchedRecord { place, details, .. } = &record.ticket;
         let Some(details) = details else {
-            self.stats.failed(place, &record.key, why);
+            self.stats.failed(&RecordGroup::one(place, &record.key), why);
             return or_interrupted(LoggedResult::Failed);
         };
         let RecordDetails { keys, raw, attempts, .. } = &**details;
         let failure = AttemptFailure { why: why.to_owned(), is_final: false };
         let goes_on = self.failures.goes_on(*attempts, &failure);
         if goes_on && !self.stats.is_stopping() {
-            self.stats.will_retry(place, &keys.first, self.failures.name(*attempts), why);
+            let record = RecordGroup::one(place, &keys.first);
+            self.stats.will_retry(&record, self.failures.name(*attempts), why);
             return LoggedResult::Retry;
         }
-        let failed = FailedRecord { place, keys, raw, attempts: *attempts };
+        let records = &[FailedRecord { place, raw }];
+        let failed = FailedRecords { records, keys, attempts: *attempts };
         let result = self.failures.settle(&failed, &self.stats, why);
         // A run that stops before the next attempt leaves the record for a later run, too.
         or_interrupted(if goes_on { LoggedResult::Interrupted } else { result })
@@ -142,7 +146,7 @@ impl RecordObserver for RunObserver {
     }
 
     fn started(&self) {
-        self.stats.started();
+        self.stats.started(1);
     }
 
     fn answered(&self, lines: &[u8], records: &mut Vec<PendingRecord<DispatchedRecord>>) {

@@ -30,7 +30,7 @@ pub(super) fn give(
     let RunObserver { stats, failures, .. } = &workers.observer;
     if !stats.is_stopping() && details.as_ref().is_some_and(|details| failures.holds(&details.keys))
     {
-        return stats.held();
+        return stats.held(1);
     }
     let number = place.number;
     let ticket = workers.observer.ticket(place, sink, details);

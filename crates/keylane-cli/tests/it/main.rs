@@ -46,6 +46,8 @@ mod order_per_key;
 mod output_whole;
 mod parallel_examples;
 mod python_client;
+mod run_batch;
+mod run_batch_logs;
 mod run_compressed;
 mod run_dry;
 mod run_failures;

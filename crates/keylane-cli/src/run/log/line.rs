@@ -38,6 +38,8 @@ pub(in crate::run) enum LoggedResult {
 pub(in crate::run) struct LoggedAttempt<'r> {
     pub(in crate::run) place: &'r RecordLocation,
     pub(in crate::run) keys: LoggedKeys<'r>,
+    /// Place of the first record of its batch, if that has more than one record.
+    pub(in crate::run) batch: Option<u64>,
     pub(in crate::run) attempt: u32,
     /// `None` if no attempt was made.
     pub(in crate::run) times: Option<AttemptTimes>,
@@ -52,6 +54,9 @@ struct LogLine<'a> {
     hash: String,
     #[serde(flatten)]
     keys: KeyFields<'a>,
+    /// Place of the first record of its batch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    batch: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     attempt: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -127,6 +132,7 @@ impl LoggedAttempt<'_> {
             place: self.place.number,
             hash: format!("{:016x}", self.place.hash),
             keys: self.keys.fields(has_limit),
+            batch: self.batch,
             attempt: self.times.map(|_| self.attempt),
             start_us: self.times.map(|times| times.start_us),
             end_us: self.times.map_or(now_us, |times| times.end_us),
