@@ -20,6 +20,10 @@ pub(super) type ForeignOption = (&'static [&'static str], OptionRemedy);
 pub(super) const TABLE: &[&[ForeignOption]] =
     &[INPUT, COMMAND, OUTPUT, JOBS, FAILURES, PIPES, MACHINES, TOOL];
 
+/// Remark about several records for one command.
+const BATCH: &str = "a command gets up to N records of a key as lines on its standard input, and \
+                     `-- xargs -d '\\n' COMMAND` makes arguments of them; for any N lines join them before, with `paste - -`";
+
 const INPUT: &[ForeignOption] = &[
     (
         &["-a", "--arg-file", "--argfile"],
@@ -44,10 +48,7 @@ const INPUT: &[ForeignOption] = &[
         &["-E", "-e", "--eof"],
         Missing("end the input before it, as in `sed '/^END$/,$d' | keylane run ...`"),
     ),
-    (
-        &["-L", "-l", "--max-lines", "--maxlines"],
-        Missing("a record is a line; join lines with paste, as in `paste - - | keylane run ...`"),
-    ),
+    (&["-L", "-l", "--max-lines", "--maxlines"], Write("--batch N", BATCH)),
     (
         &["--link", "--xapply", "--linkinputsource", "--xapplyinputsource"],
         Write(
@@ -137,17 +138,13 @@ const COMMAND: &[ForeignOption] = &[
     ),
     (
         &["-n", "--max-args", "--maxargs", "-N", "--max-replace-args", "--maxreplaceargs"],
-        Missing(
-            "a command gets one record, which may have several fields, {1} and {2}; join lines with `paste - -`",
-        ),
+        Write("--batch N", BATCH),
     ),
+    (&["-X", "-m", "--xargs"], Write("--batch N", BATCH)),
     (
-        &["-X", "-m", "--xargs"],
-        Missing(
-            "a command gets one record; with --worker it starts once and gets all its records as lines",
-        ),
+        &["-s", "--max-chars", "--maxchars"],
+        LeaveOut("a command has the arguments of one record, and --batch gives it lines"),
     ),
-    (&["-s", "--max-chars", "--maxchars"], LeaveOut("a command has the arguments of one record")),
     (&["-x", "--exit"], LeaveOut("a record that is too long for a command line fails alone")),
     (
         &[

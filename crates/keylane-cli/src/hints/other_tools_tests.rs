@@ -135,7 +135,7 @@ fn halt_is_translated_by_its_value() {
 #[test]
 fn values_may_be_attached() {
     for (option, expected) in
-        [("-P8", "write '-j N'"), ("-n1", "there is no '-n'"), ("-I{}", "write '{}'")]
+        [("-P8", "write '-j N'"), ("-n1", "write '--batch N'"), ("-I{}", "write '{}'")]
     {
         let refused = refused(&format!("keylane run {option} --key 1 -- echo"));
         assert!(refused.contains(expected), "{option}: {refused}");
