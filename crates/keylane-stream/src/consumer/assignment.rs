@@ -69,7 +69,8 @@ impl Assignment {
     /// Starts an attempt at time `now`, unless the assignment is closed.
     pub(super) fn begin(self: &Arc<Self>, now: Instant) -> Option<RunningAttempt> {
         let one_more = |word| if word & CLOSED == 0 { Some(word + 1) } else { None };
-        let begun = self.word.fetch_update(Ordering::Acquire, Ordering::Relaxed, one_more);
+        // Before the flag of a pause is read; see `RecordContext::set_paused`.
+        let begun = self.word.fetch_update(Ordering::SeqCst, Ordering::Relaxed, one_more);
         begun.is_ok().then(|| RunningAttempt { assignment: self.clone(), begun_at: now })
     }
 
@@ -93,7 +94,7 @@ impl Assignment {
 
     /// Number of running attempts.
     pub(super) fn running(&self) -> usize {
-        self.word.load(Ordering::Acquire) & COUNT
+        self.word.load(Ordering::SeqCst) & COUNT
     }
 }
 

@@ -1,6 +1,8 @@
 //! Coordinator thread: polls the source, tracks completion per partition, and commits offsets. The
 //! [module](super) documentation has the protocol.
 
+mod operator;
+
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -11,8 +13,9 @@ use super::cancellation::Cancellation;
 use super::event::{AfterFailure, ConsumerEvent};
 use super::failure::AttemptFailure;
 use super::in_flight::{InFlight, RecordContext};
+use super::operator_pauses::OperatorPauses;
 use super::ordering::{LaneId, LaneSet, OrderBy, UnkeyedPolicy};
-use super::partition::{AdmittedRecord, InFlightLimits, PartitionState};
+use super::partition::{AdmissionRules, AdmittedRecord, InFlightLimits, PartitionState};
 use super::record_lanes::RecordLanes;
 use super::revocation::{Revocation, RevocationStage};
 use super::shared::ConsumerShared;
@@ -157,6 +160,10 @@ pub(super) struct Coordinator {
     awaits_all_partitions: bool,
     /// Scratch buffer for replaced records; empty between calls of `admit`.
     replaced: Vec<InFlight>,
+    /// Targets that the operator has paused.
+    pauses: OperatorPauses,
+    /// It was reported that the consumer does not end because of these pauses.
+    told_of_pauses: bool,
 }
 
 impl Coordinator {
@@ -199,6 +206,8 @@ impl Coordinator {
             replaced: Vec::new(),
             held,
             awaits_all_partitions: false,
+            pauses: OperatorPauses::default(),
+            told_of_pauses: false,
         }
     }
 
@@ -287,6 +296,7 @@ impl Coordinator {
                     // The receiver is gone if the caller's timeout has passed.
                     let _ = reply.send(self.status());
                 }
+                WorkerEvent::Operate(command) => self.operate(*command),
             }
         }
         self.worker_events = worker_events;
@@ -458,9 +468,10 @@ impl Coordinator {
                 }
                 AdmittedRecord::Rejected(in_flight, why) => reject.push((in_flight, why)),
             };
-            self.counts.repeated +=
-                state.admit((order, *unkeyed, *limits), &mut self.held, now, each);
-            if state.has_buffered() && state.paused.is_none() {
+            let pauses = &self.pauses;
+            let rules = AdmissionRules { order, unkeyed: *unkeyed, limits: *limits, pauses };
+            self.counts.repeated += state.admit(rules, &mut self.held, now, each);
+            if state.may_pause() {
                 state.paused = Some(now);
                 self.source.pause(&state.assignment.partition);
             } else if state.may_resume(*limits, now) {
@@ -582,8 +593,9 @@ impl Coordinator {
         let is_left = self.partitions().next().is_none()
             || self.partitions().any(|state| !state.is_finished(limits));
         if self.ending.is_none() && !is_left {
-            self.stop_in_time(StopReason::Exhausted);
+            return self.stop_in_time(StopReason::Exhausted);
         }
+        self.tell_of_pauses();
     }
 
     /// Advances each revocation by the steps that are possible now.
@@ -948,7 +960,10 @@ impl Coordinator {
         self.awaits_all_partitions = self.config.order.is_over_partitions();
         self.epoch += 1;
         let assignment = Assignment::new(partition.clone(), slot, self.epoch);
-        self.slots[slot] = Some(PartitionState::new(assigned, assignment, self.now()));
+        let mut state = PartitionState::new(assigned, assignment, self.now());
+        let order = (&self.config.order, self.config.unkeyed);
+        state.apply_pauses(&self.pauses, order, self.now());
+        self.slots[slot] = Some(state);
         self.emit(&ConsumerEvent::Assigned(partition.clone()));
     }
 
@@ -1019,6 +1034,7 @@ impl Coordinator {
                 .unreachable_since()
                 .map(|since| now.saturating_duration_since(since)),
             times: self.shared.times.snapshot(),
+            paused: self.pauses.list(now),
         }
     }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::failure::AttemptFailure;
+use super::target::Target;
 use crate::source::CommitError;
 use crate::{Partition, Position};
 
@@ -50,6 +51,20 @@ pub enum ConsumerEvent {
         /// Cause.
         error: CommitError,
     },
+    /// The operator has paused a target: no attempt at its records starts.
+    Paused(Target),
+    /// The operator has resumed a target.
+    Resumed(Target),
+    /// Records of a target are tried again on demand of the operator.
+    Retried {
+        /// The target.
+        target: Target,
+        /// Number of records that waited for their next attempt or had stopped their keys.
+        records: usize,
+    },
+    /// All other records are complete, and no further one will come. The consumer does not end
+    /// before the records of paused targets are complete.
+    WaitsForResume,
 }
 
 /// Action after a failed attempt.
@@ -94,6 +109,17 @@ impl fmt::Display for ConsumerEvent {
             ConsumerEvent::NotCommitted { partition, error } => {
                 write!(f, "the progress of {partition} was not committed: {error}")
             }
+            ConsumerEvent::Paused(target) => {
+                write!(f, "{target} is paused: none of its records starts before it is resumed")
+            }
+            ConsumerEvent::Resumed(target) => write!(f, "{target} is resumed"),
+            ConsumerEvent::Retried { target, records } => {
+                write!(f, "{target}: {records} records are tried again at once")
+            }
+            ConsumerEvent::WaitsForResume => f.write_str(
+                "all other records are processed, and the consumer does not end before the paused \
+                 ones are; resume them, or stop the consumer",
+            ),
         }
     }
 }

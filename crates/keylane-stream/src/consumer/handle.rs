@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::panic::resume_unwind;
-use std::sync::mpsc;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -10,7 +10,8 @@ use std::time::Duration;
 use super::failure::AttemptFailure;
 use super::shared::ConsumerShared;
 use super::status::{ConsumerCounts, ConsumerStatus, PendingRecord};
-use super::worker_event::{StopCancellation, WorkerEvent};
+use super::target::{ControlError, Target};
+use super::worker_event::{OperatorCommand, StopCancellation, WorkerEvent};
 use crate::source::SourceError;
 use crate::{Partition, Position};
 
@@ -26,7 +27,8 @@ pub struct Consumer {
     coordinator: Option<JoinHandle<ShutdownReport>>,
 }
 
-/// Handle for the status and the shutdown of a consumer, usable from any thread. Cheap to clone.
+/// Handle for the status, the shutdown and the operator's pauses of a consumer, usable from any thread.
+/// Cheap to clone.
 #[derive(Clone)]
 pub struct ConsumerHandle(Weak<ConsumerShared>);
 
@@ -181,6 +183,80 @@ impl ConsumerHandle {
         let (reply, answer) = mpsc::channel();
         self.0.upgrade()?.mailbox.push_and_wake(WorkerEvent::Status(reply));
         answer.recv_timeout(within).ok()
+    }
+
+    /// Pauses a topic, a partition or a key. Returns whether it was not paused before.
+    ///
+    /// - When this has returned, no attempt at a record of the target starts until it is
+    ///   [resumed](Self::resume), retries included. Attempts that have begun go on: those that run,
+    ///   and records that were handed to a batch of different keys, an output or a dead letter. A
+    ///   partition that is paused runs none when its [`running`](super::PartitionStatus::running) is 0.
+    /// - Records of other keys are handled in parallel as before. The order does not change: a record
+    ///   with several keys waits if one of them is paused, and so do the later records of its other
+    ///   keys.
+    /// - No record of a paused topic or partition is admitted, and its source is paused. Records of a
+    ///   paused key are admitted and stay in flight, so that the partition's
+    ///   [limits](super::ConsumerBuilder::max_in_flight) bound them. When they fill the limits or the
+    ///   map of completed positions, the partition admits no record of other keys either, and
+    ///   [`paused_by`](super::PartitionStatus::paused_by) says so.
+    /// - Progress is committed as usual. A partition without progress because of a pause counts as
+    ///   healthy.
+    /// - A pause outlasts rebalances: a partition that is assigned again is still paused. It ends with
+    ///   the consumer. A pause does not delay a shutdown or a revocation: paused records are left for
+    ///   the next start or the next owner. A consumer whose source is exhausted does not end before its
+    ///   paused records are complete.
+    /// - A [rate](super::ConsumerBuilder::rate) counts a record when it gets its turn, so records that
+    ///   got theirs during the pause start at once when it ends.
+    ///
+    /// Waits at most `within` for the consumer, which answers unless its source blocks.
+    ///
+    /// # Errors
+    /// If the consumer has ended, does not answer in time, or too many targets are paused.
+    pub fn pause(&self, target: &Target, within: Duration) -> Result<bool, ControlError> {
+        self.ask(within, |reply| OperatorCommand::Pause(target.clone(), reply))?
+    }
+
+    /// Resumes a target as it was [paused](Self::pause), and returns whether it was. A record that
+    /// belongs to another paused target goes on waiting. The others go on in order.
+    ///
+    /// # Errors
+    /// If the consumer has ended, or does not answer in time.
+    pub fn resume(&self, target: &Target, within: Duration) -> Result<bool, ControlError> {
+        self.ask(within, |reply| OperatorCommand::Resume(target.clone(), reply))
+    }
+
+    /// Tries records of a target again at once that wait for their next attempt, or have stopped their
+    /// keys. Returns their number.
+    ///
+    /// - A record that waits for its next attempt does not wait for the rest of its time. The attempt
+    ///   counts as any other.
+    /// - A record that has [stopped](crate::retry::OnExhausted::StopKey) its key gets one more
+    ///   attempt, whatever its number is. If it succeeds, the key goes on in order; if not, the policy
+    ///   decides again.
+    /// - A paused record gets its attempt after its [resume](Self::resume).
+    /// - Not tried again: records that were rejected without an attempt, as those without a key, and
+    ///   those whose dead letters are being written.
+    ///
+    /// # Errors
+    /// If the consumer has ended, or does not answer in time.
+    pub fn retry(&self, target: &Target, within: Duration) -> Result<usize, ControlError> {
+        self.ask(within, |reply| OperatorCommand::Retry(target.clone(), reply))
+    }
+
+    /// Sends a command to the coordinator, and waits for its result.
+    fn ask<T>(
+        &self,
+        within: Duration,
+        command: impl FnOnce(mpsc::Sender<T>) -> OperatorCommand,
+    ) -> Result<T, ControlError> {
+        let (reply, answer) = mpsc::channel();
+        let shared = self.0.upgrade().ok_or(ControlError::Ended)?;
+        shared.mailbox.push_and_wake(WorkerEvent::Operate(Box::new(command(reply))));
+        drop(shared);
+        answer.recv_timeout(within).map_err(|error| match error {
+            RecvTimeoutError::Timeout => ControlError::NoAnswer,
+            RecvTimeoutError::Disconnected => ControlError::Ended,
+        })
     }
 }
 

@@ -42,10 +42,10 @@ where
         &self,
         shared: &Arc<ConsumerShared>,
         _: &LaneId,
-        mut in_flight: InFlight,
+        in_flight: InFlight,
         turn: &mut dyn LaneTurn,
     ) {
-        let Some(running) = in_flight.begin(shared.outside.now()) else { return };
+        let Some((mut in_flight, running)) = shared.begin(in_flight, turn) else { return };
         let result = {
             let attempt = Attempt::of(&in_flight);
             catch_unwind(AssertUnwindSafe(|| (self.0)(&attempt).map_err(Into::into)))
@@ -75,10 +75,10 @@ where
         &self,
         shared: &Arc<ConsumerShared>,
         _: &LaneId,
-        mut in_flight: InFlight,
+        in_flight: InFlight,
         turn: &mut dyn LaneTurn,
     ) {
-        let Some(running) = in_flight.begin(shared.outside.now()) else { return };
+        let Some((mut in_flight, running)) = shared.begin(in_flight, turn) else { return };
         in_flight.keep(turn);
         let attempt = Attempt::of(&in_flight);
         let result = catch_unwind(AssertUnwindSafe(|| (self.handler)(&attempt)));
@@ -103,10 +103,10 @@ where
         &self,
         shared: &Arc<ConsumerShared>,
         _: &LaneId,
-        mut in_flight: InFlight,
+        in_flight: InFlight,
         turn: &mut dyn LaneTurn,
     ) {
-        let Some(running) = in_flight.begin(shared.outside.now()) else { return };
+        let Some((mut in_flight, running)) = shared.begin(in_flight, turn) else { return };
         in_flight.keep(turn);
         let attempt = Attempt::of(&in_flight);
         // If it panics, unwinding drops the `Ack`, which fails the attempt; the pool catches the
@@ -236,8 +236,7 @@ mod futures {
         }
 
         fn take(&mut self) -> Option<(Attempt, Ack)> {
-            let in_flight = self.in_flight.take()?;
-            let running = in_flight.begin(self.shared.outside.now())?;
+            let (in_flight, running) = self.shared.begin_kept(self.in_flight.take()?)?;
             let attempt = Attempt::of(&in_flight);
             Some((attempt, Ack::new(self.shared.clone(), in_flight, running)))
         }

@@ -8,9 +8,11 @@
 //! guard back, and stands in front again.
 //!
 //! A record in the batcher has not started an attempt. If its partition is revoked, it is dropped
-//! when its batch is taken.
+//! when its batch is taken. If the operator has paused it, it is parked with the guard when it is the
+//! first of its batch, and put back with the records behind it if others are before it.
 
 use std::any::Any;
+use std::iter;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
@@ -235,16 +237,26 @@ impl KeyBatchQueue {
     fn handle(&self, turn: BatchGuard, entries: Vec<KeyBatchEntry>, handler: &BatchFn) {
         let mut shared = None;
         let mut started = Vec::with_capacity(entries.len());
-        for KeyBatchEntry { shared: its, in_flight, decision } in entries {
+        let mut entries = entries.into_iter();
+        while let Some(KeyBatchEntry { shared: its, in_flight, decision }) = entries.next() {
             // The assignment is closed: the record belongs to another member.
             let Some(running) = in_flight.begin(its.outside.now()) else { continue };
-            let shared = shared.insert(its);
             if let Some(decision) = decision {
-                // A record with a decision is a batch of its own.
+                // A record with a decision is a batch of its own. Its attempt has been made.
                 let in_flight =
                     InFlight { turn: Some(KeyGuard::Batch(Box::new(turn))), ..in_flight };
-                return shared.apply(in_flight, running, decision);
+                return its.apply(in_flight, running, decision);
             }
+            if in_flight.must_wait() {
+                running.end(&its.mailbox);
+                let first = KeyBatchEntry { shared: its, in_flight, decision: None };
+                if started.is_empty() {
+                    return park(turn, first, entries);
+                }
+                turn.put_back(iter::once(first).chain(entries).map(BufferedRecord::again));
+                break;
+            }
+            shared = Some(its);
             started.push((in_flight, running));
         }
         if let Some(shared) = shared {
@@ -287,6 +299,18 @@ impl KeyBatchQueue {
             },
         }
     }
+}
+
+/// Parks a record that must wait, and puts the others of its batch back.
+fn park(
+    turn: BatchGuard,
+    first: KeyBatchEntry,
+    others: impl DoubleEndedIterator<Item = KeyBatchEntry>,
+) {
+    let KeyBatchEntry { shared, in_flight, .. } = first;
+    turn.put_back(others.map(BufferedRecord::again));
+    let in_flight = InFlight { turn: Some(KeyGuard::Batch(Box::new(turn))), ..in_flight };
+    shared.timer.park(shared.outside.now(), in_flight);
 }
 
 /// Result of a batch.

@@ -78,10 +78,10 @@ impl HandlerAdapter for MixedBatches {
         &self,
         shared: &Arc<ConsumerShared>,
         _: &LaneId,
-        mut in_flight: InFlight,
+        in_flight: InFlight,
         turn: &mut dyn LaneTurn,
     ) {
-        let Some(running) = in_flight.begin(shared.outside.now()) else { return };
+        let Some((mut in_flight, running)) = shared.begin(in_flight, turn) else { return };
         in_flight.keep(turn);
         let attempt = Attempt::of(&in_flight);
         let ack = Ack::new(shared.clone(), in_flight, running);

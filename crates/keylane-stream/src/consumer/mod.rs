@@ -14,6 +14,8 @@
 //!   then only its partition.
 //! - **A retry occupies no worker.** A record that waits for its next attempt keeps its key and is
 //!   an entry in a timer.
+//! - **A paused target starts no attempt.** The operator can [pause](ConsumerHandle::pause) a topic, a
+//!   partition or a key. Its records wait in order, and all others go on.
 //! - **Shutdown is bounded.** When a partition is revoked, its running attempts are awaited up to a
 //!   deadline; later answers are ignored and counted.
 //! - **No overlap with the next owner**, of attempts that [can be cancelled](Attempt::on_cancel): a
@@ -77,9 +79,14 @@
 //! with the key's next record, unless the turn is kept as a guard: while another thread works on
 //! the record, or after a failure. Then the policy decides. For a retry, the record goes to the
 //! timer with the guard of its key, and then to the pool again, in a lane of its own. For a dead
-//! letter, it goes to the writer thread with its guard. A key that stops leaves its guard with the
-//! coordinator. In each case the event comes first, then the end of the attempt at the assignment,
-//! then that of the guard.
+//! letter, it goes to the writer thread with its guard. A key that stops leaves its record, with
+//! the guard, to the coordinator. In each case the event comes first, then the end of the attempt at
+//! the assignment, then that of the guard.
+//!
+//! A record that the operator has paused has a flag. A worker that begins an attempt at it finds the
+//! flag, and parks the record with its guard in the timer, without a time. The flags change first, then
+//! the parked records without one are scheduled, so that each of them is either found there or finds
+//! that its pause is over.
 //!
 //! With batches of one key the pool only passes records on: they enter their lane's buffer in order
 //! (`key_batcher.rs`), and the batcher's guard takes the place of the turn (`key_batches.rs`). A
@@ -138,6 +145,7 @@ mod key_guard;
 mod lane_key;
 mod mailbox;
 mod mixed_batches;
+mod operator_pauses;
 mod ordering;
 mod outbox;
 mod outside;
@@ -150,6 +158,7 @@ mod shared;
 mod simulation;
 mod status;
 mod stopped_lanes;
+mod target;
 mod threads;
 mod timer;
 mod worker_event;
@@ -169,6 +178,7 @@ pub use self::outbox::Outbox;
 pub use self::status::{
     ConsumerCounts, ConsumerStatus, PartitionStatus, PauseReason, PendingRecord, WaitReason,
 };
+pub use self::target::{ControlError, PausedTarget, Target};
 
 /// Pool of a consumer.
 type RecordPool = keylane::HandlerPool<ordering::LaneId, in_flight::InFlight>;

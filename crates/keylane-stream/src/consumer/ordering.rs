@@ -198,6 +198,28 @@ impl OrderBy {
             (None, UnkeyedPolicy::Reject) => RecordLane::Rejected(AttemptFailure::NoKey),
         }
     }
+
+    /// Returns whether `is_wanted` holds for a key of a record with this lane: a key of the order, or
+    /// the record's own key if the order is not by keys.
+    pub(super) fn has_key(
+        &self,
+        delivered: &DeliveredRecord,
+        lane: &RecordLane,
+        is_wanted: impl Fn(&[u8]) -> bool,
+    ) -> bool {
+        let is_of =
+            |lane: &LaneId| matches!(lane, LaneId::Key { key, .. } if is_wanted(key.as_bytes()));
+        match (self, lane) {
+            (OrderBy::Partition | OrderBy::None, _) => {
+                delivered.record.key.as_deref().is_some_and(is_wanted)
+            }
+            (_, RecordLane::Lane(lane)) => is_of(lane),
+            (_, RecordLane::Set(claims)) => {
+                claims.exclusive.iter().chain(&claims.shared).any(is_of)
+            }
+            (_, RecordLane::Unordered | RecordLane::Rejected(_)) => false,
+        }
+    }
 }
 
 impl fmt::Debug for OrderBy {

@@ -1,6 +1,11 @@
 //! State of an assigned partition: decides which records are admitted, tracks the records in
 //! flight, and decides when progress is committed. Used by the coordinator thread only.
 
+mod pauses;
+mod retries;
+
+pub(super) use self::retries::OperatorRetries;
+
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -12,7 +17,7 @@ use super::assignment::Assignment;
 use super::buffer::{BufferItem, PartitionBuffer};
 use super::failure::AttemptFailure;
 use super::in_flight::{InFlight, RecordContext};
-use super::key_guard::KeyGuard;
+use super::operator_pauses::OperatorPauses;
 use super::ordering::{LaneId, LaneSet, OrderBy, RecordLane, UnkeyedPolicy};
 use super::status::{PartitionStatus, PauseReason, PendingRecord, WaitReason};
 use super::stopped_lanes::{AdmittedLanes, StoppedLanes};
@@ -44,6 +49,15 @@ pub(super) struct InFlightLimits {
     pub(super) bytes: usize,
 }
 
+/// Rules by which records are admitted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AdmissionRules<'a> {
+    pub(super) order: &'a OrderBy,
+    pub(super) unkeyed: UnkeyedPolicy,
+    pub(super) limits: InFlightLimits,
+    pub(super) pauses: &'a OperatorPauses,
+}
+
 /// An assigned partition.
 #[derive(Debug)]
 pub(super) struct PartitionState {
@@ -58,10 +72,12 @@ pub(super) struct PartitionState {
     bytes: usize,
     /// Stopped lanes, each with the position of the record that stopped it.
     stopped: HashMap<LaneId, Position>,
-    /// Guards of the stopped lanes, kept while the partition is assigned.
-    stopped_turns: Vec<KeyGuard>,
     /// Number of records in flight that have stopped, or wait behind one that has.
     pub(super) stuck: usize,
+    /// Number of records in flight that the operator has paused.
+    paused_records: usize,
+    /// The operator has paused the partition or its topic.
+    is_held: bool,
     /// Time at which the source was told to pause this partition.
     pub(super) paused: Option<Instant>,
     /// The source has reported that no record will follow.
@@ -108,6 +124,8 @@ struct InFlightEntry {
     failed_state: Option<Box<FailedState>>,
     /// Lanes, if the record can have several.
     lanes: Option<Box<AdmittedLanes>>,
+    /// The pool has not got the record, because its key had stopped.
+    is_unsent: bool,
 }
 
 /// State of a record whose last attempt has failed.
@@ -125,7 +143,8 @@ enum RecordState {
     Running,
     Retry(Instant),
     DeadLetter(Option<String>),
-    Stopped,
+    /// It has stopped its lane, and keeps its turn while the partition is assigned.
+    Stopped(Option<Box<InFlight>>),
     Behind(Position),
 }
 
@@ -151,8 +170,9 @@ impl PartitionState {
             in_flight: Slab::new(),
             bytes: 0,
             stopped: HashMap::new(),
-            stopped_turns: Vec::new(),
             stuck: 0,
+            paused_records: 0,
+            is_held: false,
             paused: None,
             exhausted: false,
             closing: false,
@@ -196,10 +216,13 @@ impl PartitionState {
         self.buffer.clear();
     }
 
-    /// Returns the limit that keeps the next buffered record from being admitted, if any.
+    /// Returns the limit or the pause that keeps the next buffered record from being admitted, if any.
     pub(super) fn paused_by(&self, limits: InFlightLimits) -> Option<PauseReason> {
         if self.closing {
             return Some(PauseReason::Closing);
+        }
+        if self.is_held {
+            return Some(PauseReason::Operator);
         }
         self.buffer.next_record().and_then(|next| self.limit_for(next, limits))
     }
@@ -216,6 +239,12 @@ impl PartitionState {
         }
     }
 
+    /// Returns whether the source is to be paused.
+    pub(super) fn may_pause(&self) -> bool {
+        let is_wanted = self.has_buffered() || self.is_held && !self.closing;
+        self.paused.is_none() && is_wanted
+    }
+
     /// Returns whether a paused source may resume: when half of the limits is free, or, after
     /// [`MAX_PAUSE`], as soon as there is any room. Resuming at the first free slot costs some
     /// sources more than a record; but records behind a stopped key may hold more than half of the
@@ -225,7 +254,8 @@ impl PartitionState {
         let (records, bytes) = (self.in_flight.len(), self.bytes);
         let much = records <= limits.records / 2 && bytes <= limits.bytes / 2;
         let any = records < limits.records && bytes < limits.bytes;
-        self.buffer.is_empty() && (much || any && now - since >= MAX_PAUSE)
+        let has_room = much || any && now - since >= MAX_PAUSE;
+        self.buffer.is_empty() && !self.is_held && has_room
     }
 
     pub(super) fn has_buffered(&self) -> bool {
@@ -235,7 +265,9 @@ impl PartitionState {
     /// Returns whether no record can make progress any more: the source is exhausted, and all
     /// records in flight are stuck.
     pub(super) fn is_finished(&self, limits: InFlightLimits) -> bool {
-        let no_more = self.buffer.is_empty() || self.paused_by(limits).is_some();
+        // Buffered records of a paused partition are handled after its resume.
+        let is_full = !self.is_held && self.paused_by(limits).is_some();
+        let no_more = self.buffer.is_empty() || is_full;
         self.exhausted && no_more && self.in_flight.len() == self.stuck
     }
 
@@ -243,24 +275,20 @@ impl PartitionState {
     /// already.
     pub(super) fn admit(
         &mut self,
-        (order, unkeyed, limits): (&OrderBy, UnkeyedPolicy, InFlightLimits),
+        rules: AdmissionRules<'_>,
         held: &mut StoppedLanes,
         now: Instant,
         mut each: impl FnMut(AdmittedRecord),
     ) -> u64 {
         let mut repeated = 0;
-        while !self.closing && self.paused_by(limits).is_none() {
+        while !self.closing && self.paused_by(rules.limits).is_none() {
             match self.buffer.pop() {
                 None => break,
                 Some(BufferItem::Reached(position)) => self.skip_to(position, now),
                 Some(BufferItem::Record(delivered)) => {
                     match self.tracker.take(delivered.position) {
                         TakeOutcome::New => {
-                            if let Some(admitted) =
-                                self.enter(delivered, (order, unkeyed), held, now)
-                            {
-                                each(admitted);
-                            }
+                            self.enter(delivered, rules, held, now).into_iter().for_each(&mut each);
                         }
                         TakeOutcome::Done => repeated += 1,
                         TakeOutcome::InFlight => {}
@@ -282,31 +310,37 @@ impl PartitionState {
     fn enter(
         &mut self,
         delivered: DeliveredRecord,
-        (order, unkeyed): (&OrderBy, UnkeyedPolicy),
+        AdmissionRules { order, unkeyed, pauses, .. }: AdmissionRules<'_>,
         held: &mut StoppedLanes,
         now: Instant,
     ) -> Option<AdmittedRecord> {
-        if self.in_flight.len() == self.stuck {
+        let waits_for_operator = self.paused_records > 0 && self.assignment.running() == 0;
+        if self.in_flight.len() == self.stuck || waits_for_operator {
             self.moved_at = now;
         }
         let bytes = weight(&delivered);
         self.bytes += bytes;
         let lane = order.lane_of(&delivered, self.assignment.slot, unkeyed);
+        let is_paused = pauses.holds_record(order, &delivered, &lane);
         let entry = self.in_flight.vacant_entry();
         let in_flight = InFlight::new(self.assignment.clone(), delivered, entry.key());
         let context = in_flight.context.clone();
+        context.set_paused(is_paused);
+        self.paused_records += usize::from(is_paused);
         let entry = entry.insert(InFlightEntry {
             context,
             taken_at: now,
             bytes,
             failed_state: None,
             lanes: None,
+            is_unsent: false,
         });
         if let RecordLane::Lane(lane) = &lane
             && !self.stopped.is_empty()
             && let Some(stopped) = self.stopped.get(lane)
         {
             entry.failed_state_mut().state = RecordState::Behind(*stopped);
+            entry.is_unsent = true;
             self.stuck += 1;
             return None;
         }
@@ -334,6 +368,7 @@ impl PartitionState {
         let entry = self.in_flight.remove(index);
         // With a limit per key it can have begun before its key stopped.
         self.stuck -= usize::from(matches!(entry.state(), RecordState::Behind(_)));
+        self.paused_records -= usize::from(entry.context.is_paused());
         self.bytes -= entry.bytes;
         if self.in_flight.is_empty() && self.in_flight.capacity() > MAX_IDLE_CAPACITY {
             // Release the memory of a burst.
@@ -351,21 +386,20 @@ impl PartitionState {
         let entry = self.in_flight.get_mut(failed.context.index);
         let entry = entry.filter(|entry| Arc::ptr_eq(&entry.context, &failed.context));
         let Some(entry) = entry else { return };
-        let (state, turn) = match failed.then {
-            FailureAction::Retry(at) => (RecordState::Retry(at), None),
+        let state = match failed.then {
+            FailureAction::Retry(at) => RecordState::Retry(at),
             // The completion follows as the next event.
-            FailureAction::Skip => (RecordState::Running, None),
-            FailureAction::DeadLetter => (RecordState::DeadLetter(None), None),
-            FailureAction::DeadLetterRefused(why) => (RecordState::DeadLetter(Some(why)), None),
-            FailureAction::StopKey(turn) | FailureAction::StopAll(turn) => {
-                (RecordState::Stopped, turn)
+            FailureAction::Skip => RecordState::Running,
+            FailureAction::DeadLetter => RecordState::DeadLetter(None),
+            FailureAction::DeadLetterRefused(why) => RecordState::DeadLetter(Some(why)),
+            FailureAction::StopKey(record) | FailureAction::StopAll(record) => {
+                RecordState::Stopped(record)
             }
         };
-        let stopped = matches!(state, RecordState::Stopped);
+        let stopped = matches!(state, RecordState::Stopped(_));
         self.stuck -= usize::from(matches!(entry.state(), RecordState::Behind(_)));
         let failure = Some(failed.failure);
         entry.failed_state = Some(Box::new(FailedState { failed: failed.attempt, failure, state }));
-        self.stopped_turns.extend(turn);
         if stopped {
             self.stuck += 1;
             self.stop_lane(&failed.context, order);
@@ -517,7 +551,6 @@ impl PartitionState {
         resolving_since: Option<Instant>,
         now: Instant,
     ) -> PartitionStatus {
-        let moving = self.in_flight.len() - self.stuck > 0 || self.has_buffered();
         let (mut blocked, mut oldest) = (Vec::new(), None);
         for entry in self.entries() {
             if entry.is_blocked() {
@@ -530,8 +563,10 @@ impl PartitionState {
         blocked.sort_unstable_by_key(|entry| entry.position());
         let blocked_count = blocked.len();
         let listed = blocked.into_iter().take(MAX_BLOCKED_LISTED);
-        let without_progress = if moving {
+        let without_progress = if self.is_moving(limits) {
             now.saturating_duration_since(self.moved_at)
+        } else if self.is_held {
+            Duration::ZERO
         } else {
             let resolving = resolving_since.map(|since| now.saturating_duration_since(since));
             self.waits_for_source(end, now).max(resolving.unwrap_or_default())
@@ -548,6 +583,7 @@ impl PartitionState {
             running: self.assignment.running(),
             bytes: self.bytes,
             buffered: self.buffer.records(),
+            paused_records: self.paused_records,
             paused_by: self.paused_by(limits),
             oldest: oldest.map(|entry| entry.status(now)),
             blocked: listed.map(|entry| entry.status(now)).collect(),
@@ -570,7 +606,7 @@ impl PartitionState {
 
     /// Returns the records that have stopped their lanes.
     pub(super) fn stopped(&self, now: Instant) -> impl Iterator<Item = PendingRecord> {
-        let stopped = |entry: &&InFlightEntry| matches!(entry.state(), RecordState::Stopped);
+        let stopped = |entry: &&InFlightEntry| matches!(entry.state(), RecordState::Stopped(_));
         self.entries().filter(stopped).map(move |entry| entry.status(now))
     }
 
@@ -600,7 +636,7 @@ impl InFlightEntry {
         let Some(lanes) = self.lanes.take() else { return };
         let position = self.position();
         let holder = match self.state() {
-            RecordState::Stopped => Some(position),
+            RecordState::Stopped(_) => Some(position),
             _ => held.holder(&lanes.claims),
         };
         match (self.state(), holder) {
@@ -612,6 +648,7 @@ impl InFlightEntry {
                 *stuck += 1;
             }
             (RecordState::Behind(_), None) => {
+                self.context.unhold();
                 self.failed_state_mut().state = RecordState::Running;
                 *stuck -= 1;
             }
@@ -624,7 +661,7 @@ impl InFlightEntry {
     }
 
     fn is_blocked(&self) -> bool {
-        !matches!(self.state(), RecordState::Running)
+        !matches!(self.state(), RecordState::Running) || self.context.is_parked()
     }
 
     fn failed_state_mut(&mut self) -> &mut FailedState {
@@ -646,12 +683,15 @@ impl InFlightEntry {
                 .map_or(0, |failed_state| failed_state.failed),
             failure: failure.map(ToString::to_string),
             reason: match self.state() {
+                RecordState::Running | RecordState::Retry(_) if self.context.is_parked() => {
+                    WaitReason::Paused
+                }
                 RecordState::Retry(at) if *at > now => WaitReason::Retry { within: *at - now },
                 RecordState::Running | RecordState::Retry(_) => WaitReason::Running,
                 RecordState::DeadLetter(refused) => {
                     WaitReason::DeadLetter { refused: refused.clone() }
                 }
-                RecordState::Stopped => WaitReason::Stopped,
+                RecordState::Stopped(_) => WaitReason::Stopped,
                 RecordState::Behind(position) => WaitReason::BehindStopped(*position),
             },
         }
@@ -681,7 +721,12 @@ mod tests {
         }]);
         let mut taken = None;
         state.admit(
-            (&OrderBy::Key, UnkeyedPolicy::default(), LIMITS),
+            AdmissionRules {
+                order: &OrderBy::Key,
+                unkeyed: UnkeyedPolicy::default(),
+                limits: LIMITS,
+                pauses: &OperatorPauses::default(),
+            },
             &mut StoppedLanes::default(),
             Instant::now(),
             |admitted| {

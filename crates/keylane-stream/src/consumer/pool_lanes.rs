@@ -177,11 +177,7 @@ impl RecordLanes for TaskLanes {
             let call = self.retries.call.clone();
             // Only the pool's own lanes are orders of records; batches by key are refused.
             let lane = LaneId::Single { number: 0 };
-            let task = move |task: TaskContext<'_>| {
-                if !in_flight.is_held() {
-                    call(&lane, in_flight, task);
-                }
-            };
+            let task = move |task: TaskContext<'_>| call(&lane, in_flight, task);
             self.pool.execute_with_context(self.claims(lanes), task).is_ok()
         })
     }

@@ -10,6 +10,7 @@ use super::failure::AttemptFailure;
 use super::failure_policy::FailurePolicy;
 use super::handler_times::TimeHistogram;
 use super::in_flight::{InFlight, RecordContext};
+use super::key_guard::LaneTurn;
 use super::mailbox::Mailbox;
 use super::outside::Outside;
 use super::timer::RetryTimer;
@@ -82,6 +83,38 @@ impl ConsumerShared {
         drop(in_flight);
     }
 
+    /// Starts an attempt at a record that has its turn. Returns `None` if there is to be none: the
+    /// assignment is closed, or the record [must wait](InFlight::must_wait), which it does with its
+    /// turn.
+    pub(super) fn begin(
+        &self,
+        in_flight: InFlight,
+        turn: &mut dyn LaneTurn,
+    ) -> Option<(InFlight, RunningAttempt)> {
+        self.begin_or_park(in_flight, |in_flight| in_flight.keep(turn))
+    }
+
+    /// Starts an attempt at a record that keeps its turn already, as [`begin`](Self::begin) does.
+    #[cfg(feature = "tokio")]
+    pub(super) fn begin_kept(&self, in_flight: InFlight) -> Option<(InFlight, RunningAttempt)> {
+        self.begin_or_park(in_flight, |_| {})
+    }
+
+    fn begin_or_park(
+        &self,
+        mut in_flight: InFlight,
+        keep: impl FnOnce(&mut InFlight),
+    ) -> Option<(InFlight, RunningAttempt)> {
+        let running = in_flight.begin(self.outside.now())?;
+        if !in_flight.must_wait() {
+            return Some((in_flight, running));
+        }
+        keep(&mut in_flight);
+        self.timer.park(self.outside.now(), in_flight);
+        running.end(&self.mailbox);
+        None
+    }
+
     fn report_completion(&self, in_flight: &InFlight, completion: CompletionKind) {
         let RecordContext { assignment, delivered, index, .. } = &*in_flight.context;
         let (slot, epoch, position) = (assignment.slot, assignment.epoch, delivered.position);
@@ -125,17 +158,17 @@ impl ConsumerShared {
         decision: &FailureDecision,
         at: Instant,
     ) {
-        self.report_failure(in_flight, decision, FailureAction::Retry(at));
+        self.report_failure(&in_flight.context, decision, FailureAction::Retry(at));
     }
 
     fn report_failure(
         &self,
-        in_flight: &InFlight,
+        context: &Arc<RecordContext>,
         decision: &FailureDecision,
         then: FailureAction,
     ) {
         self.mailbox.push(WorkerEvent::Failed(Box::new(FailedAttempt {
-            context: in_flight.context.clone(),
+            context: context.clone(),
             attempt: decision.attempt,
             failure: decision.failure.clone(),
             then,
@@ -145,34 +178,33 @@ impl ConsumerShared {
     /// Applies the decision.
     pub(super) fn apply(
         &self,
-        mut in_flight: InFlight,
+        in_flight: InFlight,
         running: RunningAttempt,
         decision: FailureDecision,
     ) {
-        let report = |in_flight: &InFlight, then| self.report_failure(in_flight, &decision, then);
+        let context = in_flight.context.clone();
+        let report = |then| self.report_failure(&context, &decision, then);
         match decision.next {
             RetryDecision::Retry { at, .. } => {
-                report(&in_flight, FailureAction::Retry(at));
+                report(FailureAction::Retry(at));
                 self.timer.schedule(at, in_flight);
             }
             RetryDecision::Exhausted(OnExhausted::Skip) => {
-                report(&in_flight, FailureAction::Skip);
+                report(FailureAction::Skip);
                 self.report_completion(&in_flight, CompletionKind::Skipped);
             }
             RetryDecision::Exhausted(OnExhausted::DeadLetter) => {
-                report(&in_flight, FailureAction::DeadLetter);
+                report(FailureAction::DeadLetter);
                 let failed_at = self.outside.wall();
                 let FailureDecision { attempt, failure, .. } = decision;
                 let request = DeadLetterRequest { in_flight, running, attempt, failure, failed_at };
                 return self.dead_letters.push(request);
             }
             RetryDecision::Exhausted(OnExhausted::StopKey) => {
-                let turn = in_flight.turn.take();
-                report(&in_flight, FailureAction::StopKey(turn));
+                report(FailureAction::StopKey(Some(Box::new(in_flight))));
             }
             RetryDecision::Exhausted(OnExhausted::Stop) => {
-                let turn = in_flight.turn.take();
-                report(&in_flight, FailureAction::StopAll(turn));
+                report(FailureAction::StopAll(Some(Box::new(in_flight))));
             }
         }
         running.end(&self.mailbox);

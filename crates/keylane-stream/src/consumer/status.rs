@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::handler_times::HandlerTimes;
+use super::target::PausedTarget;
 use crate::{Partition, Position};
 
 /// Status of a consumer.
@@ -21,6 +22,8 @@ pub struct ConsumerStatus {
     pub unreachable: Option<Duration>,
     /// Latency of attempts.
     pub times: HandlerTimes,
+    /// Targets that the operator has paused: topics, partitions and keys, in this order.
+    pub paused: Vec<PausedTarget>,
 }
 
 /// Counts since a consumer started.
@@ -80,7 +83,9 @@ pub struct PartitionStatus {
     pub bytes: usize,
     /// Number of delivered records that are not admitted yet.
     pub buffered: usize,
-    /// Limit that keeps further records from being admitted, if any.
+    /// Number of records in flight that the operator has paused. Some may still be running.
+    pub paused_records: usize,
+    /// Limit or pause that keeps further records from being admitted, if any.
     pub paused_by: Option<PauseReason>,
     /// Incomplete record with the lowest position.
     pub oldest: Option<PendingRecord>,
@@ -88,7 +93,8 @@ pub struct PartitionStatus {
     pub blocked: Vec<PendingRecord>,
     /// Number of records that wait for anything but their turn or a worker.
     pub blocked_count: usize,
-    /// Time since the last completion or admission; zero if there was nothing to do.
+    /// Time since the last completion or admission; zero if there was nothing to do, or all records
+    /// wait for the operator.
     pub without_progress: Duration,
     /// Age of the oldest progress that is not committed.
     pub uncommitted: Duration,
@@ -128,13 +134,15 @@ pub enum WaitReason {
         /// Reason of the last refusal.
         refused: Option<String>,
     },
+    /// It has its turn, and waits for the operator to resume it.
+    Paused,
     /// It has stopped its key.
     Stopped,
     /// It waits behind the record at this position, which has stopped the key.
     BehindStopped(Position),
 }
 
-/// Limit that keeps a partition from admitting records.
+/// Limit or pause that keeps a partition from admitting records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PauseReason {
@@ -146,4 +154,6 @@ pub enum PauseReason {
     Map,
     /// The partition is in revocation.
     Closing,
+    /// The operator has paused the partition or its topic.
+    Operator,
 }

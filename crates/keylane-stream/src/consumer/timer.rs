@@ -1,14 +1,15 @@
-//! Timer thread for retries. A waiting record keeps its key, but no worker.
+//! Timer thread for retries, and the records that wait for the operator. A waiting record keeps its
+//! key, but no worker.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::collections::{BinaryHeap, HashSet};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use super::in_flight::InFlight;
+use super::in_flight::{InFlight, RecordContext};
 use super::outside::Outside;
 
-/// Records that wait for their next attempt.
+/// Records that wait for their next attempt: until a time, or until the operator resumes them.
 #[derive(Debug, Default)]
 pub(super) struct RetryTimer {
     state: Mutex<RetryTimerState>,
@@ -21,6 +22,10 @@ struct RetryTimerState {
     by_time: BinaryHeap<Reverse<TimerEntry>>,
     /// Number of entries so far; breaks ties in order of arrival.
     count: u64,
+    /// Records that have their turns and must wait, for the operator or an earlier record.
+    parked: Vec<InFlight>,
+    /// Time of the last [`hurry`](RetryTimer::hurry).
+    hurried_at: Option<Instant>,
     stopped: bool,
 }
 
@@ -46,14 +51,63 @@ impl RetryTimer {
             drop(state);
             return drop(in_flight);
         }
-        let first = state.by_time.peek().is_none_or(|Reverse(first)| at < first.at);
-        state.count += 1;
-        let number = state.count;
-        state.by_time.push(Reverse(TimerEntry { at, number, in_flight }));
+        let is_first = state.add(at, in_flight);
         drop(state);
-        if first {
+        if is_first {
             self.changed.notify_one();
         }
+    }
+
+    /// Keeps a record that [must wait](InFlight::must_wait) until [`unpark`](Self::unpark). If that has
+    /// ended meanwhile, the record is scheduled at once: the flags are read under the lock, and `unpark`
+    /// comes after they have changed.
+    pub(super) fn park(&self, now: Instant, in_flight: InFlight) {
+        let mut state = self.state();
+        if state.stopped || in_flight.context.assignment.is_closed() {
+            drop(state);
+            return drop(in_flight);
+        }
+        if in_flight.must_wait() {
+            in_flight.context.set_parked(true);
+            return state.parked.push(in_flight);
+        }
+        state.add(now, in_flight);
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// Schedules the parked records that need not wait any more.
+    pub(super) fn unpark(&self, now: Instant) {
+        let mut state = self.state();
+        let parked = std::mem::take(&mut state.parked);
+        for in_flight in parked {
+            if in_flight.must_wait() {
+                state.parked.push(in_flight);
+            } else {
+                in_flight.context.set_parked(false);
+                state.add(now, in_flight);
+            }
+        }
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// Schedules the next attempts at these records at once. Each has the number of its failed attempts,
+    /// by which a record knows it that is on its way here after the report of its failure.
+    pub(super) fn hurry(&self, records: &[(Arc<RecordContext>, u32)], now: Instant) {
+        let mut state = self.state();
+        state.hurried_at = Some(now);
+        records.iter().for_each(|(context, failed)| context.hurry(*failed));
+        let wanted: HashSet<_> = records.iter().map(|(context, _)| Arc::as_ptr(context)).collect();
+        let mut entries = std::mem::take(&mut state.by_time).into_vec();
+        for Reverse(entry) in &mut entries {
+            if wanted.contains(&Arc::as_ptr(&entry.in_flight.context)) {
+                entry.at = entry.at.min(now);
+            }
+        }
+        state.by_time = entries.into();
+        drop(state);
+        self.changed.notify_one();
     }
 
     /// Drops the records of a closed assignment. They could not start, but would hold their keys
@@ -65,16 +119,20 @@ impl RetryTimer {
             .into_iter()
             .partition(|Reverse(entry)| entry.in_flight.context.assignment.epoch == epoch);
         state.by_time = stay.into();
+        let parked = std::mem::take(&mut state.parked);
+        let (parked, stay): (Vec<_>, Vec<_>) =
+            parked.into_iter().partition(|in_flight| in_flight.context.assignment.epoch == epoch);
+        state.parked = stay;
         drop(state);
         // Not under the lock: dropping a record drops the guard of its key.
-        drop(gone);
+        drop((gone, parked));
     }
 
     /// Ends [`run`](Self::run) and drops all records.
     pub(super) fn stop(&self) {
         let mut state = self.state();
         state.stopped = true;
-        let all = std::mem::take(&mut state.by_time);
+        let all = (std::mem::take(&mut state.by_time), std::mem::take(&mut state.parked));
         drop(state);
         self.changed.notify_one();
         drop(all);
@@ -124,6 +182,19 @@ impl RetryTimer {
 }
 
 impl RetryTimerState {
+    /// Adds a record, and returns whether it is the next one.
+    fn add(&mut self, at: Instant, in_flight: InFlight) -> bool {
+        let at = match self.hurried_at {
+            Some(hurried_at) if in_flight.is_hurried() => at.min(hurried_at),
+            _ => at,
+        };
+        let is_first = self.by_time.peek().is_none_or(|Reverse(first)| at < first.at);
+        self.count += 1;
+        let number = self.count;
+        self.by_time.push(Reverse(TimerEntry { at, number, in_flight }));
+        is_first
+    }
+
     fn take_due(&mut self, now: Instant) -> Vec<InFlight> {
         let mut due = Vec::new();
         while self.by_time.peek().is_some_and(|Reverse(first)| first.at <= now) {

@@ -5,9 +5,9 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use super::failure::AttemptFailure;
-use super::in_flight::RecordContext;
-use super::key_guard::KeyGuard;
+use super::in_flight::{InFlight, RecordContext};
 use super::status::ConsumerStatus;
+use super::target::{ControlError, Target};
 use crate::Position;
 
 /// An event for the coordinator.
@@ -23,6 +23,19 @@ pub(super) enum WorkerEvent {
     Stop { within: Duration, cancellation: StopCancellation },
     /// Report the status.
     Status(mpsc::Sender<ConsumerStatus>),
+    /// Carry out a command of the operator.
+    Operate(Box<OperatorCommand>),
+}
+
+/// A command of the operator, with the receiver of its result.
+#[derive(Debug)]
+pub(super) enum OperatorCommand {
+    /// Pause a target. The result is whether it was not paused before.
+    Pause(Target, mpsc::Sender<Result<bool, ControlError>>),
+    /// Resume a target. The result is whether it was paused.
+    Resume(Target, mpsc::Sender<bool>),
+    /// Try the records of a target again that wait for that. The result is their number.
+    Retry(Target, mpsc::Sender<usize>),
 }
 
 /// Time at which a stop cancels the running attempts.
@@ -67,8 +80,8 @@ pub(super) enum FailureAction {
     DeadLetter,
     /// The dead letter was refused, for this reason; the write is retried.
     DeadLetterRefused(String),
-    /// Stop the key. The coordinator keeps the guard.
-    StopKey(Option<KeyGuard>),
-    /// Stop the consumer. The coordinator keeps the guard until no attempt can start.
-    StopAll(Option<KeyGuard>),
+    /// Stop the key. The coordinator keeps the record with its guard.
+    StopKey(Option<Box<InFlight>>),
+    /// Stop the consumer. The coordinator keeps the record with its guard until no attempt can start.
+    StopAll(Option<Box<InFlight>>),
 }

@@ -44,7 +44,8 @@ pub enum OnExhausted {
     DeadLetter,
     /// Skips the record. Its key continues.
     Skip,
-    /// Leaves the record incomplete and stops its key; other keys continue.
+    /// Leaves the record incomplete and stops its key; other keys continue. The key goes on after a
+    /// [retry](crate::consumer::ConsumerHandle::retry) that succeeds.
     StopKey,
     /// Leaves the record incomplete and stops the consumer.
     #[default]

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use crate::consuming::{PATIENCE, Watched, partition_status};
 use crate::kafka_support::{Driven, at, committed, fleeting, mocked, write_numbers};
+use keylane_stream::consumer::{Attempt, AttemptFailure, Consumer, PauseReason, Target};
 use keylane_stream::kafka::{ClientSettings, KafkaSettings, KafkaSource};
 use keylane_stream::source::{CommitError, Partition, ProgressCommit, Source as _, SourceEvent};
 use keylane_stream::tracker::Progress;
@@ -202,6 +204,37 @@ fn a_member_that_the_group_has_forgotten_is_fenced() {
     driven.poll_until("it joins again", |driven| driven.assigned.get(&orders(0)).map(|_| ()));
     driven.poll_records(&orders(0), 5);
     assert_eq!(driven.payloads(&orders(0)), Vec::from_iter(0..5), "nothing was committed");
+}
+
+#[test]
+fn a_partition_that_an_operator_has_paused_goes_on_where_it_was() {
+    let cluster = cluster(2);
+    let brokers = cluster.bootstrap_servers();
+    let source = KafkaSource::join(mocked(&brokers, "orders", "billing")).unwrap();
+    let handled = Watched::new(Vec::new());
+    let notes = handled.clone();
+    let consumer = Consumer::builder(source).threads(2).start(move |attempt: &Attempt| {
+        let place = (attempt.partition().number(), attempt.position().get());
+        notes.change(|handled| handled.push(place));
+        Ok::<_, AttemptFailure>(())
+    });
+    let consumer = consumer.unwrap();
+    // It may not be assigned yet.
+    let target = Target::Partition(orders(0));
+    assert_eq!(consumer.handle().pause(&target, PATIENCE), Ok(true));
+    write_numbers(&brokers, "orders", 0, 0..50);
+    write_numbers(&brokers, "orders", 1, 50..60);
+    handled.until(|handled| handled.len() == 10);
+    assert_eq!(partition_status(&consumer, 0).paused_by, Some(PauseReason::Operator));
+    assert!(handled.get().iter().all(|(partition, _)| *partition == 1));
+    assert_eq!(consumer.handle().resume(&target, PATIENCE), Ok(true));
+    handled.until(|handled| handled.len() == 60);
+    let mut positions: Vec<_> = handled.get().split_off(10);
+    positions.sort_unstable();
+    assert_eq!(positions, Vec::from_iter((0..50).map(|position| (0, position))));
+    consumer.stop(PATIENCE);
+    let (offset, _) = committed(&brokers, "billing", "orders", 0).expect("something is stored");
+    assert_eq!(offset, 50);
 }
 
 #[test]

@@ -15,6 +15,8 @@ mod consumer_lines;
 mod consumer_order;
 mod consumer_outputs;
 mod consumer_partitions;
+mod consumer_pauses;
+mod consumer_retries;
 mod consumer_transactions;
 mod consumer_waits;
 mod consuming;
