@@ -4,6 +4,7 @@
 mod attempts;
 mod commits;
 mod conflicts;
+mod operator;
 mod state;
 
 use state::{State, TenancyEnd};
@@ -71,6 +72,9 @@ fn judge_event(state: &mut State<'_>, event: &Event) {
         Event::Cut { member } | Event::Frozen { member, .. } | Event::Back { member } => {
             state.disturbed(*member);
         }
+        Event::Paused { member, scope } => operator::paused(state, *member, *scope),
+        Event::Resumed { member, scope } => operator::resumed(state, *member, *scope),
+        Event::Retried { member, scope } => operator::retried(state, *member, *scope),
         Event::Stopping { member, ms } => state.stop(*member, ms * 1000),
         Event::Failed { member } => {
             // It cannot commit any more.

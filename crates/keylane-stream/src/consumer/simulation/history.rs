@@ -51,6 +51,16 @@ pub(super) enum CommitAnswer {
     TooLong,
 }
 
+/// Records that a command of the operator is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scope {
+    /// All partitions.
+    All,
+    Partition(u32),
+    /// The number of a key.
+    Key(u8),
+}
+
 /// `member` is the number of a process, from 0, over the whole simulation.
 #[derive(Clone, Debug)]
 #[allow(dead_code, reason = "some fields are only printed")]
@@ -99,6 +109,12 @@ pub(super) enum Event {
     Frozen { member: usize, ms: u64 },
     /// A member has a connection, or runs, again.
     Back { member: usize },
+    /// A process confirms a pause.
+    Paused { member: usize, scope: Scope },
+    /// A process confirms a resume.
+    Resumed { member: usize, scope: Scope },
+    /// A process confirms that it tries records again.
+    Retried { member: usize, scope: Scope },
     /// The operator stops a process, with this time for running attempts.
     Stopping { member: usize, ms: u64 },
     /// The consumer has ended, for this reason.

@@ -11,6 +11,7 @@
 //! | lanes in which records run | `lanes` |
 //! | dead letters | `letters` |
 //! | one process from its start to its end | `process` |
+//! | commands of an operator to it | `operator` |
 //! | order of all steps, and faults | `run` |
 //! | judgement of a history, without the product's code | `check` |
 //!
@@ -26,6 +27,7 @@ mod check;
 mod history;
 mod lanes;
 mod letters;
+mod operator;
 mod process;
 mod random;
 mod run;

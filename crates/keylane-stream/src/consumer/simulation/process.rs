@@ -27,8 +27,9 @@ use super::broker::Broker;
 use super::history::{AttemptEnd, Event, Place};
 use super::lanes::SimulatedLanes;
 use super::letters::SimulatedLetters;
+use super::operator::Commands;
 use super::random::Random;
-use super::settings::Behaviour;
+use super::settings::{Behaviour, Settings};
 use super::source::SimulatedSource;
 use super::stage::Stage;
 use super::world::{SimulatedClock, World};
@@ -43,6 +44,8 @@ pub(super) struct Process {
     random: Random,
     coordinator: Option<Coordinator>,
     shared: Arc<ConsumerShared>,
+    /// Commands of the operator.
+    commands: Commands,
     lanes: Arc<SimulatedLanes>,
     handler: Handler,
     /// Broker with the transaction for output, if there are transactions.
@@ -207,6 +210,7 @@ impl Process {
             random,
             coordinator: Some(coordinator),
             shared,
+            commands: Commands::default(),
             lanes,
             handler,
             transactions: is_transactional.then(|| stage.broker.clone()),
@@ -234,6 +238,7 @@ impl Process {
         match step {
             Step::Coordinator => {
                 let ended = self.coordinate();
+                self.commands.confirm(&self.world, self.member);
                 self.cancel_runs();
                 return ended;
             }
@@ -384,6 +389,11 @@ impl Process {
         self.world.record(Event::Stopping { member: self.member, ms });
         let cancellation = StopCancellation::BeforeDeadline;
         self.shared.mailbox.push_and_wake(WorkerEvent::Stop { within, cancellation });
+    }
+
+    /// Sends a random command of the operator.
+    pub(super) fn operate(&mut self, random: &mut Random, settings: &Settings) {
+        self.commands.send(&self.shared, random, settings);
     }
 
     pub(super) fn freeze(&mut self, until: u64) {

@@ -183,6 +183,11 @@ impl Simulation {
             }
             _ => {}
         }
+        if self.random.chance(30) && !self.processes.is_empty() {
+            let running = self.processes.len() as u64;
+            let index = usize::try_from(self.random.within(0..running)).unwrap();
+            self.processes[index].operate(&mut self.random, &self.stage.settings);
+        }
     }
 
     fn produce(&mut self) {

@@ -4,6 +4,7 @@
 use super::super::history::{AttemptEnd, Place};
 use super::super::source::UNKEYED;
 use super::conflicts::conflict;
+use super::operator;
 use super::state::State;
 use crate::retry::OnExhausted;
 
@@ -32,6 +33,9 @@ pub(super) fn started(state: &mut State<'_>, member: usize, place: Place, attemp
     let twice = state.records[&(place.partition, place.position)].running.iter();
     if twice.filter(|running| **running == member).count() > 1 {
         wrong.push("runs twice at a time".to_owned());
+    }
+    if let Some(scope) = operator::pause_of(state, member, place) {
+        wrong.push(format!("begins while {scope:?} is paused"));
     }
     match state.members[member].tenancies.get(&place.partition) {
         None => wrong.push("is not assigned to its process".to_owned()),
@@ -70,7 +74,8 @@ pub(super) fn started(state: &mut State<'_>, member: usize, place: Place, attemp
             ));
         }
         // At least half of the backoff.
-        if attempts.failed > 0 && now < attempts.failed_at + first_backoff / 2 {
+        let is_retried = attempts.retried_after == attempts.failed;
+        if attempts.failed > 0 && !is_retried && now < attempts.failed_at + first_backoff / 2 {
             wrong.push("is tried again before its backoff is over".to_owned());
         }
         attempts.is_running = true;
@@ -106,6 +111,7 @@ pub(super) fn ended(
     if end == AttemptEnd::Succeeded {
         return state.resolve(member, place);
     }
+    let is_retried = attempts.retried_after > 0 && attempts.retried_after == attempts.failed;
     attempts.failed += 1;
     attempts.failed_at = now;
     let limit = state.settings.attempts;
@@ -118,7 +124,7 @@ pub(super) fn ended(
         OnExhausted::Stop if attempt == limit => state.stop_by_itself(member),
         _ => {}
     }
-    if attempt > limit {
+    if attempt > limit && !is_retried {
         state.fail(format!("{place:?} has attempt {attempt} of {limit}"));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::super::history::{Claim, Place};
+use super::super::history::{Claim, Place, Scope};
 use super::super::settings::Settings;
 use super::super::source::UNKEYED;
 
@@ -22,7 +22,10 @@ pub(super) struct State<'a> {
 
 pub(super) struct Record {
     pub(super) place: Place,
+    /// Number of the key that its order is kept for.
     pub(super) key: u8,
+    /// Number of its own key.
+    pub(super) own_key: u8,
     /// Its handler has succeeded, its dead letter is acknowledged, or it was skipped.
     pub(super) is_resolved: bool,
     /// Time of the clean end of a tenancy that has resolved it.
@@ -43,6 +46,8 @@ pub(super) struct Member {
     pub(super) stop_by: Option<u64>,
     /// It had no connection or did not run for a while.
     pub(super) is_disturbed: bool,
+    /// What the operator has paused.
+    pub(super) paused: Vec<Scope>,
     pub(super) has_ended: bool,
 }
 
@@ -68,6 +73,8 @@ pub(super) struct Attempts {
     pub(super) failed: u32,
     pub(super) failed_at: u64,
     pub(super) is_running: bool,
+    /// Number of failed attempts after which the operator wanted the next one at once.
+    pub(super) retried_after: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,11 +105,13 @@ impl<'a> State<'a> {
     }
 
     pub(super) fn produced(&mut self, place: Place, key: u8) {
+        let own_key = key;
         // Records of a partition that is handled one by one have one key, as it were.
         let key = if self.settings.by_partition { UNKEYED } else { key };
         let record = Record {
             place,
             key,
+            own_key,
             is_resolved: false,
             settled_at: None,
             published: 0,
