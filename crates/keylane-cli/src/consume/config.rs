@@ -201,9 +201,10 @@ max-in-flight = 4096     # maximum number of records in flight per partition, an
 max-in-flight-bytes = 16777216
 shutdown-timeout = "30s" # time for running handlers at the end; the last 5 s after SIGTERM
 
-# /healthz, /readyz, /metrics and /lag.
+# /healthz, /readyz, /metrics and /lag; with a token in a file of its owner also /pause, /resume, /retry and /paused.
 # listen = "127.0.0.1:9100"
 listen-insecure = false  # true, if it is another address than loopback
+# listen-token-file = "listen.token"
 stall-timeout = "1m"     # time without progress after which a partition is unhealthy
 "#;
 

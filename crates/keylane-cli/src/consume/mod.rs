@@ -11,6 +11,8 @@
 
 mod batches;
 mod config;
+mod control_endpoints;
+mod control_target;
 mod environment;
 mod file_sources;
 mod format_settings;
@@ -26,6 +28,7 @@ mod key_settings;
 mod keys;
 mod lag;
 mod letters;
+mod listen_token;
 mod log;
 mod metadata;
 mod one_or_several;
@@ -33,6 +36,7 @@ mod output_records;
 mod pace_settings;
 mod payloads;
 mod produce;
+mod responses;
 mod run;
 mod settings;
 mod status;

@@ -21,6 +21,7 @@ use keylane_stream::sink::{JournalSink, Sink};
 use keylane_stream::source::Source;
 use tokio::runtime::{Handle, Runtime};
 
+use super::control_endpoints::ControlAccess;
 use super::handlers::{CommandHandler, HttpHandler, NotHandled, classify, unless_forced};
 use super::journals::OpenJournals;
 use super::keys::KeyExtractor;
@@ -98,7 +99,8 @@ pub(crate) fn run(args: ConsumeArgs) -> anyhow::Result<ExitOutcome> {
         let stalled = plan.stall_timeout;
         let uncommitted = stalled.saturating_add(plan.commit_interval);
         let patience = HealthThresholds { stalled, uncommitted };
-        let at = status_endpoints::listen(runtime.handle(), address, handle, patience)?;
+        let access = ControlAccess { token: plan.listen_token, log: Arc::clone(&log) };
+        let at = status_endpoints::listen(runtime.handle(), address, handle, patience, access)?;
         log.say(LogLevel::Info, format_args!("listening at http://{at}"));
     }
     let handle = consumer.handle();
@@ -267,6 +269,11 @@ fn builder(
             ConsumerEvent::Assigned(_) | ConsumerEvent::Released { running: 0, .. } => {}
             notice @ ConsumerEvent::Failed { .. } => {
                 tell.say_seldom(LogLevel::Warn, FAILURES_AT_ONCE, notice)
+            }
+            notice @ (ConsumerEvent::Paused(_)
+            | ConsumerEvent::Resumed(_)
+            | ConsumerEvent::Retried { .. }) => {
+                tell.say_seldom(LogLevel::Info, FAILURES_AT_ONCE, notice)
             }
             notice => tell.say_seldom(LogLevel::Warn, NOTICES_AT_ONCE, notice),
         });

@@ -244,13 +244,18 @@ pub(crate) struct ConsumeSettings {
     pub(crate) shutdown_timeout: Option<DurationArg>,
 
     /// Serve /healthz, /readyz, /metrics and /lag at this address, such as
-    /// 127.0.0.1:9100.
+    /// 127.0.0.1:9100; with a token also /pause, /resume, /retry and /paused.
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) listen: Option<String>,
 
     /// Also listen on an address that is not loopback. Its clients see keys and positions.
     #[arg(long, num_args = 0..=1, default_missing_value = "true")]
     pub(crate) listen_insecure: Option<bool>,
+
+    /// File of its owner alone with a token in the first line: requests to --listen that have it as a
+    /// bearer token can pause and resume a topic, a partition or a key, and retry what waits for that.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) listen_token_file: Option<PathBuf>,
 
     /// Time without progress after which a partition is unhealthy: 1m by default.
     #[arg(long, value_name = "TIME")]
@@ -432,6 +437,7 @@ impl ConsumeSettings {
             shutdown_timeout,
             listen,
             listen_insecure,
+            listen_token_file,
             stall_timeout,
             command,
         )

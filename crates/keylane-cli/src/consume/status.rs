@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use keylane_stream::consumer::{
-    ConsumerCounts, ConsumerStatus, PartitionStatus, PendingRecord, WaitReason,
+    ConsumerCounts, ConsumerStatus, PartitionStatus, PausedTarget, PendingRecord, Target,
+    WaitReason,
 };
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +20,9 @@ pub(crate) struct HealthThresholds {
     /// by that interval.
     pub(crate) uncommitted: Duration,
 }
+
+/// Maximum number of paused targets that are listed for a partition.
+const MAX_PAUSED_LISTED: usize = 20;
 
 /// Lag of a partition.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -59,6 +63,15 @@ pub(crate) struct LiveLag {
     #[serde(default)]
     pub(crate) uncommitted_seconds: f64,
     pub(crate) stalled: bool,
+    /// Paused targets that records of the partition can belong to; the first of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) paused: Vec<String>,
+    /// Number of such targets.
+    #[serde(default)]
+    pub(crate) paused_count: u64,
+    /// Records under way that the operator has paused.
+    #[serde(default)]
+    pub(crate) paused_records: u64,
     pub(crate) blocked_count: u64,
     pub(crate) blocked: Vec<BlockedRecord>,
 }
@@ -74,7 +87,14 @@ pub(crate) struct BlockedRecord {
 }
 
 impl PartitionLag {
-    pub(crate) fn new(held: &PartitionStatus, patience: HealthThresholds) -> Self {
+    /// Returns the lags of all partitions of a consumer.
+    pub(crate) fn all(status: &ConsumerStatus, patience: HealthThresholds) -> Vec<Self> {
+        let partitions = status.partitions.iter();
+        partitions.map(|held| PartitionLag::new(held, &status.paused, patience)).collect()
+    }
+
+    fn new(held: &PartitionStatus, paused: &[PausedTarget], patience: HealthThresholds) -> Self {
+        let paused = paused.iter().filter(|paused| paused.target.concerns(&held.partition));
         PartitionLag {
             partition: held.partition.to_string(),
             topic: held.partition.stream().to_owned(),
@@ -93,6 +113,13 @@ impl PartitionLag {
                 uncommitted_seconds: held.uncommitted.as_secs_f64(),
                 stalled: held.without_progress >= patience.stalled
                     || held.uncommitted >= patience.uncommitted,
+                paused: paused
+                    .clone()
+                    .take(MAX_PAUSED_LISTED)
+                    .map(|paused| paused.target.to_string())
+                    .collect(),
+                paused_count: paused.count() as u64,
+                paused_records: held.paused_records as u64,
                 blocked_count: held.blocked_count as u64,
                 blocked: held.blocked.iter().map(BlockedRecord::new).collect(),
             }),
@@ -117,6 +144,8 @@ impl BlockedRecord {
                 format!("dead letter refused: {why}; after: {failure}")
             }
             WaitReason::DeadLetter { refused: None } => format!("dead letter, after: {failure}"),
+            WaitReason::Paused if failure.is_empty() => "paused by the operator".to_owned(),
+            WaitReason::Paused => format!("paused by the operator, after: {failure}"),
             WaitReason::Stopped => format!("key stopped: {failure}"),
             WaitReason::BehindStopped(position) => {
                 format!("behind position {position}, which stopped")
@@ -182,8 +211,9 @@ pub(crate) fn metrics(status: &ConsumerStatus, lags: &[PartitionLag]) -> String 
     put_build(&mut text);
     put_counts(&mut text, &status.counts);
     put_state(&mut text, status);
+    put_paused(&mut text, &status.paused);
     type Gauge = (&'static str, &'static str, fn(&PartitionLag) -> Option<f64>);
-    let gauges: [Gauge; 12] = [
+    let gauges: [Gauge; 13] = [
         ("committed", "All positions below are done and stored.", |lag| Some(lag.committed as f64)),
         ("highest_done", "One past the highest position that is done.", |lag| {
             Some(lag.highest_done as f64)
@@ -202,6 +232,9 @@ pub(crate) fn metrics(status: &ConsumerStatus, lags: &[PartitionLag]) -> String 
         }),
         ("blocked", "Records that wait for something else than their turn.", |lag| {
             lag.live.as_ref().map(|live| live.blocked_count as f64)
+        }),
+        ("paused_records", "Records under way that the operator has paused.", |lag| {
+            lag.live.as_ref().map(|live| live.paused_records as f64)
         }),
         ("oldest_seconds", "How long the oldest record has been under way.", |lag| {
             lag.live.as_ref().map(|live| live.oldest_seconds)
@@ -301,6 +334,23 @@ fn put_state(text: &mut String, status: &ConsumerStatus) {
     let _ = writeln!(text, "{name}_sum {}\n{name}_count {}", times.sum.as_secs_f64(), times.count);
 }
 
+/// Number of paused targets of each kind. Their names would be labels without a bound.
+fn put_paused(text: &mut String, paused: &[PausedTarget]) {
+    let name = "keylane_paused";
+    let help = "Topics, partitions and keys that the operator has paused.";
+    let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} gauge");
+    type IsOfKind = fn(&Target) -> bool;
+    let kinds: [(&str, IsOfKind); 3] = [
+        ("topic", |target| matches!(target, Target::Topic(_))),
+        ("partition", |target| matches!(target, Target::Partition(_))),
+        ("key", |target| matches!(target, Target::Key(_))),
+    ];
+    for (kind, is_of_kind) in kinds {
+        let count = paused.iter().filter(|paused| is_of_kind(&paused.target)).count();
+        let _ = writeln!(text, "{name}{{kind=\"{kind}\"}} {count}");
+    }
+}
+
 /// Lag as a table for humans.
 pub(crate) fn table(lags: &[PartitionLag]) -> String {
     let mut text = String::new();
@@ -319,7 +369,17 @@ pub(crate) fn table(lags: &[PartitionLag]) -> String {
         );
         let Some(live) = &lag.live else { continue };
         if let Some(by) = &live.held_by {
+            let by = if by == "operator" { "the operator's pause" } else { by };
             let _ = writeln!(text, "  takes nothing more on, because of {by}; {} wait", live.held);
+        }
+        if let Some(first) = live.paused.first() {
+            let others = live.paused[1..].iter().map(|target| format!(", {target}"));
+            let _ = write!(text, "  paused by the operator: {first}{}", others.collect::<String>());
+            let more = live.paused_count.saturating_sub(live.paused.len() as u64);
+            if more > 0 {
+                let _ = write!(text, " and {more} more");
+            }
+            let _ = writeln!(text, "; {} of their records are under way", live.paused_records);
         }
         if lag.incomplete > 0 {
             let oldest = live.oldest.as_ref().map_or(String::new(), |oldest| {

@@ -1,4 +1,5 @@
-//! `/healthz`, `/readyz`, `/metrics` and `/lag` of a running consumer.
+//! `/healthz`, `/readyz`, `/metrics` and `/lag` of a running consumer, and the way to the commands of an
+//! operator.
 
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
@@ -8,7 +9,7 @@ use std::time::Duration;
 use anyhow::Context;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{CONTENT_TYPE, HOST};
+use hyper::header::HOST;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -16,6 +17,8 @@ use keylane_stream::consumer::{ConsumerHandle, ConsumerStatus};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
+use super::control_endpoints::{self, ControlAccess, ControlCommand};
+use super::responses::{json, text};
 use super::status::{HealthThresholds, PartitionLag, complaints, metrics, unready};
 
 /// Timeout for the consumer's status. The consumer answers between two waits of at most 100 ms,
@@ -34,25 +37,38 @@ pub(super) fn listen(
     address: &str,
     handle: ConsumerHandle,
     patience: HealthThresholds,
+    access: ControlAccess,
 ) -> anyhow::Result<SocketAddr> {
     let listener = runtime.block_on(TcpListener::bind(address)).with_context(|| {
         format!("cannot listen at {address}; give an address and a free port, like 127.0.0.1:9100")
     })?;
     let at = listener.local_addr()?;
     let is_local = at.ip().is_loopback();
+    let access = Arc::new(access);
     let connections = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     runtime.spawn(async move {
         loop {
             // A connection that breaks before it is taken is its client's affair.
-            let Ok((stream, _)) = listener.accept().await else {
+            let Ok((stream, peer)) = listener.accept().await else {
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
             };
             // The client waits if there are too many, and is refused by the system if there are many more.
             let Ok(permit) = Arc::clone(&connections).acquire_owned().await else { return };
-            let handle = handle.clone();
-            let answer =
-                service_fn(move |request| answer(request, is_local, handle.clone(), patience));
+            let (handle, access) = (handle.clone(), access.clone());
+            let answer = service_fn(move |request: Request<Incoming>| {
+                let (handle, access) = (handle.clone(), access.clone());
+                async move {
+                    Ok::<_, Infallible>(if is_local && !has_honest_host(&request) {
+                        dishonest_host()
+                    } else if let Some(command) = ControlCommand::at(request.uri().path()) {
+                        let peer = peer.ip();
+                        control_endpoints::answer(command, request, peer, &access, handle).await
+                    } else {
+                        answer(request, handle, patience).await
+                    })
+                }
+            });
             tokio::spawn(async move {
                 let _ = hyper::server::conn::http1::Builder::new()
                     .timer(TokioTimer::new())
@@ -68,35 +84,33 @@ pub(super) fn listen(
 
 async fn answer(
     request: Request<Incoming>,
-    is_local: bool,
     handle: ConsumerHandle,
     patience: HealthThresholds,
-) -> Result<Response<Full<Bytes>>, Infallible> {
+) -> Response<Full<Bytes>> {
     if request.method() != Method::GET {
-        return Ok(text(StatusCode::METHOD_NOT_ALLOWED, "only GET is answered\n".to_owned()));
-    }
-    if is_local && !has_honest_host(&request) {
-        let what = "the request names another host; ask by address, or as localhost\n";
-        return Ok(text(StatusCode::FORBIDDEN, what.to_owned()));
+        return text(StatusCode::METHOD_NOT_ALLOWED, "only GET is answered\n".to_owned());
     }
     let asked = tokio::task::spawn_blocking(move || handle.status(PATIENCE)).await;
     let status = asked.ok().flatten();
-    let lags: Vec<_> = status.iter().flat_map(|status| &status.partitions).collect();
-    let lags: Vec<_> = lags.into_iter().map(|held| PartitionLag::new(held, patience)).collect();
-    Ok(match (request.uri().path(), &status) {
+    let lags = status.as_ref().map_or(Vec::new(), |status| PartitionLag::all(status, patience));
+    match (request.uri().path(), &status) {
         ("/healthz", status) => health(status.as_ref(), &lags, patience),
         ("/readyz", status) => readiness(status.as_ref()),
         ("/metrics", Some(status)) => text(StatusCode::OK, metrics(status, &lags)),
-        ("/lag", Some(_)) => {
-            let body = serde_json::to_string(&lags).expect("numbers and text are JSON");
-            of_type(StatusCode::OK, "application/json", body)
-        }
+        ("/lag", Some(_)) => json(&lags),
         ("/metrics" | "/lag", None) => health(None, &lags, patience),
         _ => text(
             StatusCode::NOT_FOUND,
-            "there are /healthz, /readyz, /metrics and /lag\n".to_owned(),
+            "there are /healthz, /readyz, /metrics and /lag; and for an operator /pause, /resume, \
+             /retry and /paused\n"
+                .to_owned(),
         ),
-    })
+    }
+}
+
+fn dishonest_host() -> Response<Full<Bytes>> {
+    let what = "the request names another host; ask by address, or as localhost\n";
+    text(StatusCode::FORBIDDEN, what.to_owned())
 }
 
 fn health(
@@ -135,18 +149,6 @@ fn has_honest_host(request: &Request<Incoming>) -> bool {
     name.eq_ignore_ascii_case("localhost") || bare.parse::<IpAddr>().is_ok()
 }
 
-fn text(status: StatusCode, body: String) -> Response<Full<Bytes>> {
-    of_type(status, "text/plain; charset=utf-8", body)
-}
-
-fn of_type(status: StatusCode, kind: &'static str, body: String) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(body.into()));
-    *response.status_mut() = status;
-    let kind = hyper::header::HeaderValue::from_static(kind);
-    response.headers_mut().insert(CONTENT_TYPE, kind);
-    response
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
@@ -154,6 +156,7 @@ mod tests {
     use std::sync::{Mutex, mpsc};
     use std::time::{Instant, SystemTime};
 
+    use indicatif::ProgressBar;
     use keylane_stream::consumer::{Attempt, AttemptFailure, Consumer};
     use keylane_stream::source::{
         PartitionAssignment, ProgressCommit, Source, SourceError, SourceEvent,
@@ -162,7 +165,9 @@ mod tests {
     use keylane_stream::{DeliveredRecord, Partition, Position, Record};
     use tokio::runtime::Runtime;
 
+    use super::super::log::ThrottledLog;
     use super::*;
+    use crate::output::StandardOutput;
 
     /// Time after which a partition without progress is unhealthy here.
     const STALLED: Duration = Duration::from_millis(50);
@@ -252,8 +257,12 @@ mod tests {
             let consumer = builder.start(handler).unwrap();
             let runtime = Runtime::new().unwrap();
             let patience = HealthThresholds { stalled: STALLED, uncommitted: STALLED };
+            let output = StandardOutput::new(ProgressBar::hidden(), mpsc::channel().0).unwrap();
+            let log = Arc::new(ThrottledLog::new(Arc::new(output)));
+            let access = ControlAccess { token: None, log };
+            let at = "127.0.0.1:0";
             let address =
-                listen(runtime.handle(), "127.0.0.1:0", consumer.handle(), patience).unwrap();
+                listen(runtime.handle(), at, consumer.handle(), patience, access).unwrap();
             Stage { script, consumer, address, _runtime: runtime }
         }
 

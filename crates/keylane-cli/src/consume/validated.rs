@@ -12,6 +12,7 @@ use super::format_settings::PlannedFormat;
 use super::invalid_settings::{InvalidSettings, wrong};
 use super::key_settings::PlannedKeys;
 use super::letters;
+use super::listen_token::ListenToken;
 use super::pace_settings::PlannedPace;
 use super::settings::{
     ConsumeSettings, ForeignProgressPolicy, KafkaProtocol, KafkaStart, NoKey, OffsetMap, OnFail,
@@ -48,6 +49,8 @@ pub(super) struct ConsumePlan {
     pub(super) max_in_flight_bytes: usize,
     pub(super) shutdown_timeout: Duration,
     pub(super) listen: Option<String>,
+    /// Token for commands at this address.
+    pub(super) listen_token: Option<ListenToken>,
     pub(super) stall_timeout: Duration,
 }
 
@@ -216,7 +219,7 @@ impl ConsumePlan {
         }
         let format = format(&settings, &source)?;
         refuse_useless(&settings, (&source, dead_letters.as_ref(), output.as_ref()))?;
-        listen(&settings)?;
+        let listen_token = listen(&settings)?;
         if matches!(source, PlannedSource::File { .. } | PlannedSource::Stdin)
             && order == RecordOrder::Key
             && !keys.names_any()
@@ -244,6 +247,7 @@ impl ConsumePlan {
             max_in_flight_bytes: settings.max_in_flight_bytes.unwrap_or(16 << 20),
             shutdown_timeout,
             listen: settings.listen,
+            listen_token,
             stall_timeout: span(settings.stall_timeout, 60),
         })
     }
@@ -425,13 +429,23 @@ fn handler(settings: &ConsumeSettings) -> Result<HandlerPlan, InvalidSettings> {
     }
 }
 
-/// Checks the listening address: the endpoint has no authentication, and shows keys.
-fn listen(settings: &ConsumeSettings) -> Result<(), InvalidSettings> {
-    let Some(address) = settings.listen.as_deref() else { return Ok(()) };
+/// Checks the listening address: the endpoint shows keys without authentication. Returns the token for
+/// its commands, if they are allowed.
+fn listen(settings: &ConsumeSettings) -> Result<Option<ListenToken>, InvalidSettings> {
+    let Some(address) = settings.listen.as_deref() else {
+        return match settings.listen_token_file {
+            Some(_) => wrong(
+                "listen-token-file",
+                "listen-token-file is for requests to listen, which is not set; add listen",
+            ),
+            None => Ok(None),
+        };
+    };
     // An invalid address is refused when the socket is bound.
     let resolved: Vec<_> = address.to_socket_addrs().into_iter().flatten().collect();
     if settings.listen_insecure == Some(true) || resolved.iter().all(|at| at.ip().is_loopback()) {
-        return Ok(());
+        let token = settings.listen_token_file.as_deref().map(ListenToken::read).transpose();
+        return token.or_else(|why| wrong("listen-token-file", why));
     }
     let what = format!(
         "{address} is not loopback, and what listens there shows keys to all that reach it; listen at \

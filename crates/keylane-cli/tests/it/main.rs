@@ -18,6 +18,7 @@ mod consume_letters;
 mod consume_limits;
 mod consume_lost_output;
 mod consume_pace;
+mod consume_pause;
 mod consume_tables;
 mod consume_worker;
 mod consume_worker_stderr;
