@@ -8,6 +8,7 @@ use std::time::Duration;
 use keylane::Backoff;
 
 use crate::handle::Handler;
+use crate::kind_override::KindOverride;
 use crate::wire::{OnError, OnFail};
 
 /// Settings of the jobs of one kind.
@@ -174,11 +175,12 @@ struct KindMap {
 }
 
 impl KindMap {
-    fn insert(&mut self, name: &str, kind: Arc<Kind>, is_there: bool) -> u32 {
+    fn insert(&mut self, name: &str, configured: Arc<Kind>, is_there: bool) -> u32 {
         let number = u32::try_from(self.all.len()).expect("kinds are fewer than 2^32");
         let name: Arc<str> = name.into();
         self.by_name.insert(Arc::clone(&name), number);
-        self.all.push(KindEntry { number, name, kind, is_there });
+        let (kind, changed) = (Arc::clone(&configured), Arc::default());
+        self.all.push(KindEntry { number, name, kind, configured, changed, is_there });
         number
     }
 }
@@ -188,10 +190,26 @@ impl KindMap {
 pub(crate) struct KindEntry {
     pub(crate) number: u32,
     pub(crate) name: Arc<str>,
+    /// The kind as it is in force: as configured, with the changes of operators.
     pub(crate) kind: Arc<Kind>,
+    pub(crate) configured: Arc<Kind>,
+    pub(crate) changed: Arc<KindOverride>,
     /// False for a kind that was removed or is not configured: its jobs wait until a kind of its
     /// name is added.
     pub(crate) is_there: bool,
+}
+
+impl KindEntry {
+    fn apply(&mut self) {
+        self.kind = match self.changed.is_empty() {
+            true => Arc::clone(&self.configured),
+            false => Arc::new(self.changed.applied(&self.configured)),
+        };
+    }
+
+    pub(crate) fn is_paused(&self) -> bool {
+        self.changed.paused.is_some()
+    }
 }
 
 impl KindRegistry {
@@ -206,7 +224,9 @@ impl KindRegistry {
         if let Some(&number) = table.by_name.get(name) {
             let entry = &mut table.all[number as usize];
             entry.is_there = true;
-            return Some(std::mem::replace(&mut entry.kind, kind));
+            let replaced = std::mem::replace(&mut entry.configured, kind);
+            entry.apply();
+            return Some(replaced);
         }
         table.insert(name, kind, true);
         None
@@ -234,6 +254,21 @@ impl KindRegistry {
         let table = self.read();
         let number = table.by_name.get(name).copied();
         number.filter(|number| table.all[*number as usize].is_there)
+    }
+
+    /// Replaces the changes of a kind, which may not be configured.
+    pub(crate) fn change(&self, name: &str, changed: KindOverride) -> KindEntry {
+        let number = self.reserve(name);
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        let entry = &mut table.all[number as usize];
+        entry.changed = Arc::new(changed);
+        entry.apply();
+        entry.clone()
+    }
+
+    /// Returns a kind with its configuration and its changes.
+    pub(crate) fn entry(&self, number: u32) -> KindEntry {
+        self.read().all[number as usize].clone()
     }
 
     pub(crate) fn get(&self, number: u32) -> Arc<Kind> {

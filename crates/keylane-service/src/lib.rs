@@ -8,6 +8,7 @@ pub mod http;
 mod ids;
 mod job_definition;
 mod kind;
+mod kind_override;
 mod request_error;
 pub mod scheduler;
 // Its files are recorded below the C library.

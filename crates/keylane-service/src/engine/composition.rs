@@ -275,6 +275,7 @@ impl Foundation {
             clock: Arc::clone(&self.clock),
             events: Arc::clone(&self.events),
             audit: Arc::clone(audit),
+            kinds: Arc::clone(&self.kinds),
             query: Arc::clone(query),
             leases: Arc::clone(leases),
             persistence: Arc::clone(persistence),

@@ -13,6 +13,7 @@ use super::leases::Leases;
 use super::persistence::Persistence;
 use super::query::Query;
 use super::store_status::StoreStatus;
+use crate::kind::KindRegistry;
 use crate::request_error::RequestError;
 use crate::store::{Changes, Store};
 use crate::wire::{CancelRequest, Job, JobPatch, KeyView};
@@ -27,6 +28,7 @@ pub(crate) struct Control {
     pub(super) clock: Arc<Clock>,
     pub(super) events: Arc<EventHub>,
     pub(super) audit: Arc<AuditLog>,
+    pub(super) kinds: Arc<KindRegistry>,
     pub(super) query: Arc<Query>,
     pub(super) leases: Arc<Leases>,
     pub(super) persistence: Arc<Persistence>,
@@ -165,7 +167,7 @@ impl Control {
 
     /// Adds the audit entry of an applied command to its changes, so that both are in one
     /// transaction.
-    fn log_in(&self, engine: &mut EngineState, act: &AuditedRequest) {
+    pub(super) fn log_in(&self, engine: &mut EngineState, act: &AuditedRequest) {
         self.audit.add(act, &mut engine.unwritten.changes);
         self.audit.committed(act);
     }

@@ -16,7 +16,7 @@
 //! | submission | `submission`, `job_submission`, `batch`, `client_id`, `idempotency`, `name_locks`, `capacity`, `submit_reply`, `split_result` |
 //! | dispatch | `dispatch`, `attempt`, `attempt_ends`, `leases`, `remote_workers`, `logs`, `random` |
 //! | persistence | `persistence`, `rejected_change`, `store_status`, `recovery`, `retention`, `backups/`, `job_end_times`, `ticker` |
-//! | control | `control`, `job_key_control`, `job_retry`, `remove_damaged_job`, `audit/`, `schedules/` |
+//! | control | `control`, `job_key_control`, `kind_control`, `job_retry`, `remove_damaged_job`, `audit/`, `schedules/` |
 //! | query | `query/`, `metrics`, `events/`, `timeline` |
 //! | composition | `core`, `composition`, `service`, `embedded`, `engine_dependencies`, `executor`, `clock`, `wall_clock`, `timer`, `settings` |
 
@@ -47,6 +47,7 @@ mod job_end_times;
 mod job_key_control;
 mod job_retry;
 mod job_submission;
+mod kind_control;
 mod leases;
 mod logs;
 mod metrics;
@@ -101,6 +102,7 @@ pub(crate) use executor::Executor;
 pub(crate) use executor::{Dispatcher, JoinDispatcher, Threads};
 pub(crate) use idempotency::{EarlierAction, KeyedClaim, KeyedRequest};
 pub(crate) use job_submission::JobSubmission;
+pub(crate) use kind_control::{KindCommand, MAX_PAUSE_REASON, MAX_RATE};
 pub(crate) use query::{JobQuery, PinnedResults, ResultOrder};
 pub(crate) use remote_workers::{MAX_CLAIM_WAIT, MAX_LEASES};
 pub use service::{Service, ServiceBuilder};

@@ -15,10 +15,11 @@ use super::store_status::{StoreHealth, StoreStatus};
 use super::versions::VersionCounter;
 use crate::job_definition::JobDefinition;
 use crate::kind::{KindExecutor, KindRegistry};
+use crate::kind_override::KindOverride;
 use crate::scheduler::{NewJob, RestoredState, Step};
 use crate::store::{
-    AttemptStage, JobState as Stored, OutcomeCounts, OutcomeKind, ReadError, RecoveredJob,
-    RecoveredJobs, Store,
+    AttemptStage, JobState as Stored, LiveSetting, OutcomeCounts, OutcomeKind, ReadError,
+    RecoveredJob, RecoveredJobs, Store, StoreDamage,
 };
 use crate::wire::{OnError, Timestamp};
 use crate::{JobNumber, SubtaskId, SubtaskNumber, TaskKeys};
@@ -41,6 +42,7 @@ impl Recovery {
         let mut engine = self.state.lock();
         let now = self.clock.now();
         let was_clean = recovered.was_clean();
+        self.take_changes_of_kinds(now)?;
         set_kinds(&self.kinds, &mut engine, now);
         for (key, record) in recovered.keys() {
             engine.scheduler.pause_key(&key.0, now.0);
@@ -74,6 +76,24 @@ impl Recovery {
             engine.refused = Some(std::mem::take(&mut engine.unwritten));
         }
         self.persistence.write_next(&mut engine);
+        Ok(())
+    }
+
+    /// Reads what operators have changed of the kinds. A kind whose record is damaged is paused, because it
+    /// may have been.
+    fn take_changes_of_kinds(&self, now: Timestamp) -> Result<(), ReadError> {
+        for setting in self.store.settings()? {
+            let (name, changed) = match setting {
+                Ok(LiveSetting { name, body }) => (name, serde_json::from_slice(&body).ok()),
+                Err(StoreDamage::Setting { name }) => (name, None),
+                Err(damage) => return Err(ReadError::Damaged(damage)),
+            };
+            let kind = KindOverride::kind_of(&name).unwrap_or(&name);
+            if changed.is_none() {
+                tracing::error!(kind, "the changes of a kind are damaged; it is paused");
+            }
+            self.kinds.change(kind, changed.unwrap_or_else(|| KindOverride::damaged(now)));
+        }
         Ok(())
     }
 

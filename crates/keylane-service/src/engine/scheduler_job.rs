@@ -2,7 +2,7 @@
 
 use super::engine_state::EngineState;
 use crate::job_definition::JobDefinition;
-use crate::kind::{Kind, KindEntry, KindExecutor, KindRegistry};
+use crate::kind::{KindEntry, KindExecutor, KindRegistry};
 use crate::scheduler::{
     self, EndedCounts, JobFailurePolicy, JobOutcome, KeyFailurePolicy, KindId, KindLimits, NewJob,
     NewSubtask,
@@ -12,7 +12,11 @@ use crate::wire::{JobState, OnError, OnFail, Timestamp};
 use crate::{JobNumber, KeyClaim, TaskKeys};
 
 /// Returns the limits of a kind. A kind of remote workers runs at most `wanted` subtasks.
-pub(super) fn limits_of(kind: &Kind, wanted: Option<u32>) -> KindLimits {
+fn limits_of(entry: &KindEntry, wanted: Option<u32>) -> KindLimits {
+    let kind = &entry.kind;
+    if !entry.is_there || entry.is_paused() {
+        return KindLimits { concurrency: Some(0), ..KindLimits::default() };
+    }
     let concurrency = kind.concurrency.map(|most| u32::try_from(most).unwrap_or(u32::MAX));
     let concurrency = match (concurrency, wanted) {
         (Some(most), Some(wanted)) => Some(most.min(wanted)),
@@ -103,25 +107,23 @@ pub(super) fn admit_leases(
     now: Timestamp,
 ) {
     for number in numbers {
-        let kind = kinds.get(number);
-        if !matches!(kind.work, KindExecutor::Lease { .. }) {
-            continue;
+        let entry = kinds.entry(number);
+        if matches!(entry.kind.work, KindExecutor::Lease { .. }) {
+            set_kind(&entry, engine, now);
         }
-        let wanted = engine.claimers.wanted(number);
-        let limits = limits_of(&kind, Some(wanted));
-        engine.scheduler.set_kind(KindId(number), limits, now.0);
     }
 }
 
-/// Sets the limits of all kinds. Nothing starts of a kind that was removed.
+/// Sets the limits of a kind. Nothing starts of a kind that was removed or is paused.
+pub(super) fn set_kind(entry: &KindEntry, engine: &mut EngineState, now: Timestamp) {
+    let is_leased = matches!(entry.kind.work, KindExecutor::Lease { .. });
+    let wanted = is_leased.then(|| engine.claimers.wanted(entry.number));
+    engine.scheduler.set_kind(KindId(entry.number), limits_of(entry, wanted), now.0);
+}
+
+/// Sets the limits of all kinds.
 pub(super) fn set_kinds(kinds: &KindRegistry, engine: &mut EngineState, now: Timestamp) {
-    for KindEntry { number, kind, is_there, .. } in kinds.all() {
-        let is_leased = matches!(kind.work, KindExecutor::Lease { .. });
-        let wanted = is_leased.then(|| engine.claimers.wanted(number));
-        let limits = match is_there {
-            true => limits_of(&kind, wanted),
-            false => KindLimits { concurrency: Some(0), ..KindLimits::default() },
-        };
-        engine.scheduler.set_kind(KindId(number), limits, now.0);
+    for entry in kinds.all() {
+        set_kind(&entry, engine, now);
     }
 }

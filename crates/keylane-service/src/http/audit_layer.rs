@@ -36,6 +36,10 @@ const ACTIONS: &[(&str, &str, OperatorAction)] = &[
     ("POST", "/v1/schedules/{name}/pause", OperatorAction::PauseSchedule),
     ("POST", "/v1/schedules/{name}/resume", OperatorAction::ResumeSchedule),
     ("POST", "/v1/schedules/{name}/run", OperatorAction::RunSchedule),
+    ("PATCH", "/v1/kinds/{kind}", OperatorAction::PatchKind),
+    ("POST", "/v1/kinds/{kind}/pause", OperatorAction::PauseKind),
+    ("POST", "/v1/kinds/{kind}/resume", OperatorAction::ResumeKind),
+    ("POST", "/v1/kinds/{kind}/reset", OperatorAction::ResetKind),
     ("POST", "/v1/backup", OperatorAction::BackUp),
 ];
 
@@ -105,6 +109,7 @@ fn act_of(
             "id" => act.on_job(value),
             "key" => act.on_key(value),
             "name" => act.on_schedule(value),
+            "kind" => act.on_kind(value),
             _ => {}
         }
     }

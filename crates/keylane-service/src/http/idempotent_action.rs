@@ -121,6 +121,10 @@ async fn present(
             let name = named("name");
             Json(core.schedules.get(&name)?).into_response()
         }
+        OperatorAction::PauseKind
+        | OperatorAction::ResumeKind
+        | OperatorAction::PatchKind
+        | OperatorAction::ResetKind => Json(core.query.kind_view(&named("kind"))?).into_response(),
         OperatorAction::BackUp => unreachable!("a backup has no idempotency key"),
     })
 }

@@ -24,6 +24,7 @@ mod job_control;
 mod job_path;
 mod jobs;
 mod keys;
+mod kinds;
 mod leases;
 mod logs;
 mod middleware;

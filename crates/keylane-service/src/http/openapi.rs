@@ -40,6 +40,11 @@ use crate::wire;
         wire::Event,
         wire::SubmitBatch,
         wire::Batch,
+        wire::KindView,
+        wire::KindPatch,
+        wire::KindSetting,
+        wire::PauseKindRequest,
+        wire::ResetKindRequest,
         wire::SetSchedule,
         wire::Schedule,
         wire::SchedulerView,
@@ -174,6 +179,14 @@ const OPERATIONS: &[Operation] = operations! {
     post "/v1/backup" "A copy of the store, for administrators"
         answers [(200, Some("application/vnd.sqlite3"))]; problems [503, 507];
     get "/v1/kinds" "Kinds of jobs" answers [(200, Some("Kinds"))]; problems [];
+    get "/v1/kinds/{kind}" "A kind of jobs" answers [(200, Some("KindView"))]; problems [404];
+    patch "/v1/kinds/{kind}" "Change limits of a kind, until they are reset" body "KindPatch" false;
+        answers [(200, Some("KindView"))]; problems [400, 404, 409, 413, 415, 422, 503, 507];
+    post "/v1/kinds/{kind}/pause" "Pause a kind: nothing of it starts" body "PauseKindRequest" false;
+        answers [(200, Some("KindView"))]; problems [400, 404, 409, 413, 415, 422, 503, 507];
+    post "/v1/kinds/{kind}/resume" "Resume a kind" answers [(200, Some("KindView"))]; problems [404, 409, 503, 507];
+    post "/v1/kinds/{kind}/reset" "Reset changed limits of a kind" body "ResetKindRequest" false;
+        answers [(200, Some("KindView"))]; problems [400, 404, 409, 413, 415, 422, 503, 507];
     get "/v1/scheduler" "Allocation of slots" answers [(200, Some("SchedulerView"))]; problems [];
     get "/v1/summary" "Counts of the server" answers [(200, Some("Summary"))]; problems [];
     get "/v1/timeline" "Timeline of attempts" query &[("after", "integer")];

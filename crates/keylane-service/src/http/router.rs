@@ -9,8 +9,8 @@ use super::app_state::AppState;
 use super::middleware::{self, RequestRules};
 use super::settings::HttpSettings;
 use super::{
-    audit, audit_layer, backup, batch, body_timeout, events, job_control, jobs, keys, leases, logs,
-    results, schedules, server_routes, submit, ui, ws,
+    audit, audit_layer, backup, batch, body_timeout, events, job_control, jobs, keys, kinds,
+    leases, logs, results, schedules, server_routes, submit, ui, ws,
 };
 use crate::Service;
 
@@ -23,6 +23,7 @@ pub(super) fn router(state: AppState) -> Router {
     let operated = Router::new()
         .merge(job_control::router())
         .merge(keys::operator_router())
+        .merge(kinds::operator_router())
         .merge(schedules::operator_router())
         .merge(backup::router())
         .layer(from_fn_with_state(state.clone(), audit_layer::write_down));
@@ -35,6 +36,7 @@ pub(super) fn router(state: AppState) -> Router {
         .merge(logs::router())
         .merge(batch::router())
         .merge(keys::router())
+        .merge(kinds::router())
         .merge(leases::router())
         .merge(schedules::router())
         .merge(events::router())

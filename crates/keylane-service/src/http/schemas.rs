@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::engine::{MAX_LEASES, OperatorAction};
+use crate::engine::{MAX_LEASES, MAX_PAUSE_REASON, MAX_RATE, OperatorAction};
 use crate::job_definition::{
     MAX_KEY_BYTES, MAX_KEYS, MAX_LABEL_BYTES, MAX_LABELS, MAX_MS, MAX_NAME_BYTES,
 };
@@ -11,11 +11,14 @@ use crate::kind::{Kind, KindExecutor, KindRegistry};
 use crate::wire::{JobState, SubtaskState};
 
 /// Schemas of request bodies. Their optional fields may be absent, and are never null.
-const REQUESTS: [&str; 11] = [
+const REQUESTS: [&str; 14] = [
     "SubmitJob",
     "SubmitSubtask",
     "SubmitBatch",
     "SetSchedule",
+    "KindPatch",
+    "PauseKindRequest",
+    "ResetKindRequest",
     "JobPatch",
     "CancelRequest",
     "RetryRequest",
@@ -55,6 +58,7 @@ fn limits() -> Vec<(&'static str, &'static str, Value)> {
             "additionalProperties": value})
     };
     let positive = || read_body(1, u32::MAX.into());
+    let rate = || json!({"type": "number", "exclusiveMinimum": 0, "maximum": MAX_RATE});
     // A past time means now. Later times are at most a hundred years ahead.
     let time =
         json!({"type": "string", "format": "date-time", "pattern": "^(19[7-9]|20[0-9])[0-9]-"});
@@ -82,6 +86,14 @@ fn limits() -> Vec<(&'static str, &'static str, Value)> {
         ("HeartbeatRequest", "progress", json!({"type": "number", "minimum": 0, "maximum": 1})),
         ("FailRequest", "error", json!({"type": "string", "maxLength": MAX_TEXT})),
         ("FailRequest", "after_ms", read_body(0, MAX_MS)),
+        ("KindPatch", "concurrency", positive()),
+        ("KindPatch", "burst", positive()),
+        ("KindPatch", "burst_per_key", positive()),
+        ("KindPatch", "attempts", positive()),
+        ("KindPatch", "timeout_ms", read_body(1, MAX_MS)),
+        ("KindPatch", "per_second", rate()),
+        ("KindPatch", "per_second_per_key", rate()),
+        ("PauseKindRequest", "reason", text(0, MAX_PAUSE_REASON)),
         ("SetSchedule", "cron", json!({"type": "string", "format": "cron"})),
         ("SetSchedule", "time_zone", json!({"type": "string", "format": "iana-time-zone"})),
     ]
@@ -272,6 +284,7 @@ pub(super) fn is_done_once(method: &str, path: &str) -> bool {
         "put" => names_one("/v1/schedules/"),
         "post" => {
             names_one("/v1/keys")
+                || names_one("/v1/kinds/{kind}/")
                 || (names_one("/v1/jobs/{id}/") || names_one("/v1/schedules/{name}/"))
                     && !path.ends_with("/run")
         }

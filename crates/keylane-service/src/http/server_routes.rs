@@ -12,12 +12,11 @@ use serde::Deserialize;
 use super::app_state::AppState;
 use super::extract::{Reader, query};
 use super::problem::{ApiError, CODES};
-use crate::wire::{Health, HealthCheck, KindList, SchedulerView, Summary, Timeline, Version};
+use crate::wire::{Health, HealthCheck, SchedulerView, Summary, Timeline, Version};
 
 /// Routes that require a token, if the server has tokens.
 pub(super) fn router() -> Router<AppState> {
     Router::new()
-        .route("/v1/kinds", get(kinds))
         .route("/v1/scheduler", get(scheduler))
         .route("/v1/summary", get(summary))
         .route("/v1/timeline", get(timeline))
@@ -73,10 +72,6 @@ async fn problem(Path(code): Path<String>) -> Result<Response, ApiError> {
     let plain = HeaderValue::from_static("text/plain; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, plain);
     Ok(response)
-}
-
-async fn kinds(Shared(state): Shared<AppState>, _: Reader) -> Json<KindList> {
-    Json(KindList { items: state.core.query.kind_views() })
 }
 
 async fn scheduler(Shared(state): Shared<AppState>, _: Reader) -> Json<SchedulerView> {

@@ -13,7 +13,7 @@ use super::api::Api;
 use super::cuts::Part;
 use super::history::{Command, Event, Seen};
 use super::random::Random;
-use super::work::{JobSpec, KEYS};
+use super::work::{JobKind, JobSpec, KEYS};
 use super::world::World;
 use crate::wire::Timestamp;
 
@@ -133,7 +133,9 @@ fn draw(world: &World, random: &mut Random) -> Action {
         83..86 => Command::RetryJob { job },
         86..89 => Command::PauseKey { key },
         89..92 => Command::ResumeKey { key },
-        92..96 => Command::RetryHead { key },
+        92..94 => Command::RetryHead { key },
+        94 => Command::PauseKind { kind: key % JobKind::ALL.len() as u8 },
+        95 => Command::ResumeKind { kind: key % JobKind::ALL.len() as u8 },
         _ => Command::SkipHead { key },
     };
     let number = world.next_command();
@@ -212,6 +214,9 @@ fn is_transient(status: StatusCode) -> bool {
 /// Returns the method, the path and the body of a command.
 fn request_of(command: Command, id: &str) -> (&'static str, String, Option<Value>) {
     let of_key = |key: u8, what: &str| ("POST", format!("/v1/keys/k{key}/{what}"), None);
+    let of_kind = |kind: u8, what: &str| {
+        ("POST", format!("/v1/kinds/{}/{what}", JobKind::ALL[usize::from(kind)].name()), None)
+    };
     let of_job = |what: &str| ("POST", format!("/v1/jobs/{id}/{what}"), None);
     match command {
         Command::Cancel { kill, .. } => {
@@ -223,6 +228,8 @@ fn request_of(command: Command, id: &str) -> (&'static str, String, Option<Value
         Command::RetryJob { .. } => of_job("retry"),
         Command::PauseKey { key } => of_key(key, "pause"),
         Command::ResumeKey { key } => of_key(key, "resume"),
+        Command::PauseKind { kind } => of_kind(kind, "pause"),
+        Command::ResumeKind { kind } => of_kind(kind, "resume"),
         Command::RetryHead { key } => of_key(key, "retry-head"),
         Command::SkipHead { key } => of_key(key, "skip-head"),
         Command::SetWeight { weight, .. } => {
@@ -306,6 +313,13 @@ pub(super) async fn clear(
             ended.insert(*job);
         } else {
             order(world, api, random, (Command::ResumeJob { job: *job }, id)).await;
+        }
+    }
+    for (place, kind) in JobKind::ALL.into_iter().enumerate() {
+        let path = format!("/v1/kinds/{}", kind.name());
+        let (_, view) = api.send(random, ("GET", &path), None, None).await;
+        if view["paused"] == true {
+            order(world, api, random, (Command::ResumeKind { kind: place as u8 }, "")).await;
         }
     }
     for key in 0..KEYS as u8 {

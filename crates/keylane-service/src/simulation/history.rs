@@ -52,6 +52,13 @@ pub(super) enum Command {
     ResumeKey {
         key: u8,
     },
+    /// Pauses a kind, by its place in [`JobKind::ALL`](super::work::JobKind::ALL).
+    PauseKind {
+        kind: u8,
+    },
+    ResumeKind {
+        kind: u8,
+    },
     RetryHead {
         key: u8,
     },

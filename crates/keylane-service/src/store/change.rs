@@ -171,6 +171,11 @@ impl Changes {
         self.push(Change::ForgetIdempotency { now_ms });
     }
 
+    /// Replaces a setting, or removes it.
+    pub fn setting(&mut self, name: &str, body: Option<Vec<u8>>) {
+        self.push(Change::Setting { name: name.to_owned(), body });
+    }
+
     /// Replaces or removes a schedule if its version is `was` (`None`: the schedule does not
     /// exist). `then` is the next version with its body, or `None` to remove it. With another
     /// version, none of these changes is made.
@@ -338,6 +343,11 @@ pub(super) enum Change {
         now_ms: u64,
     },
     Schedule(Box<ScheduleChange>),
+    Setting {
+        name: String,
+        /// Removes it if `None`.
+        body: Option<Vec<u8>>,
+    },
     Alias(JobAlias),
     Audit {
         /// Assigned number, beyond all others; `None` for the next one.
@@ -395,6 +405,7 @@ impl Change {
                 ..
             } => reason.len(),
             Change::Schedule(change) => change.then.as_ref().map_or(0, |(_, body)| body.len()),
+            Change::Setting { body, .. } => body.as_ref().map_or(0, Vec::len),
             _ => 0,
         }
     }

@@ -13,6 +13,7 @@ use super::ended::EndedSubtasks;
 use super::error::{ReadError, StoreDamage, StoreOpenError};
 use super::handle::Store;
 use super::job_status::{JobState, OutcomeCounts};
+use super::live_settings;
 use super::logs;
 use super::open::{examine, look_at_mark};
 use super::outcome::OutcomePosition;
@@ -73,6 +74,9 @@ fn check_all(snapshot: &Connection) -> Result<StoreReport, ReadError> {
     read::for_each_idempotency(snapshot, |entry| note(&mut report, entry.map(drop)))?;
     alias::for_each(snapshot, |alias| note(&mut report, alias.map(drop)))?;
     schedules::for_each(snapshot, |record| note(&mut report, record.map(drop)))?;
+    for setting in live_settings::all(snapshot)? {
+        note(&mut report, setting.map(drop).map_err(ReadError::Damaged))?;
+    }
     audit::for_each(snapshot, |row| note(&mut report, row.map(drop)))?;
     check_file(snapshot, &mut report)?;
     Ok(report)

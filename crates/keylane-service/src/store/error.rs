@@ -296,6 +296,11 @@ pub enum StoreDamage {
         /// Identifier.
         name: String,
     },
+    /// Setting that an operator has changed.
+    Setting {
+        /// Name of the setting.
+        name: String,
+    },
     /// Schedule.
     Schedule {
         /// Name of the schedule.
@@ -413,6 +418,7 @@ impl std::fmt::Display for StoreDamage {
                 write!(f, "the idempotency key {key:?} in {scope:?}")
             }
             StoreDamage::Alias { name } => write!(f, "the job identifier {name:?}"),
+            StoreDamage::Setting { name } => write!(f, "the setting {name:?}"),
             StoreDamage::Schedule { name } => write!(f, "the schedule {name:?}"),
             StoreDamage::Audit { number } => write!(f, "entry {number} of the audit log"),
             StoreDamage::MissingAudit { from, until } => {

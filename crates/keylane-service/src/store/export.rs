@@ -13,6 +13,7 @@ use super::ended::EndedSubtasks;
 use super::error::{ExportError, ReadError, StoreDamage};
 use super::handle::Store;
 use super::line::{self, ExportLine, StatusLine};
+use super::live_settings;
 use super::logs;
 use super::read;
 use super::row_numbers::rows_of;
@@ -92,6 +93,9 @@ fn export(connection: &Connection, to: &mut dyn Write) -> Result<u64, ExportErro
     }
     for record in schedules::all(&snapshot)? {
         put(to, &ExportLine::of_schedule(&record))?;
+    }
+    for setting in live_settings::all(&snapshot)? {
+        put(to, &ExportLine::of_setting(&setting.map_err(ReadError::Damaged)?))?;
     }
     // There may be many keys, so each is written as it is read.
     let mut written = Ok(());

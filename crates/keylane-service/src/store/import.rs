@@ -210,6 +210,12 @@ impl ImportRun<'_> {
                 self.write(changes)?;
                 ImportPosition::Between
             }
+            ExportLine::Setting { name, body } => {
+                let mut changes = Changes::new();
+                changes.setting(&name, Some(line::decode(&body)?));
+                self.write(changes)?;
+                ImportPosition::Between
+            }
             ExportLine::Audit { number, at_ms, who, what, job, body } => {
                 let record = AuditRecord { at_ms, who, what, job, body: line::decode(&body)? };
                 self.log(number, record)?;

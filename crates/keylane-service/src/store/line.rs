@@ -14,6 +14,7 @@ use super::alias::JobAlias;
 use super::audit::{AuditRecord, AuditRow};
 use super::change::{IdempotencyEntry, KeyBlockReason, KeyRecord, NewJob};
 use super::job_status::{JobState, JobStatus, OutcomeCounts};
+use super::live_settings::LiveSetting;
 use super::logs::AttemptLog;
 use super::outcome::{OutcomeKind, SubtaskOutcome};
 use super::schedules::ScheduleRecord;
@@ -22,8 +23,8 @@ use crate::ids::{JobId, Key};
 
 /// Version of the lines. Version 1 has no `schedule`; `alias` came in version 3, `audit` in 4,
 /// `log` in 5, and `mark`, with `boot` in `store`, in 6; `shared_keys` of
-/// a `subtask` in 7; the outcome `superseded`, with its count, in 8.
-pub(super) const VERSION: u32 = 8;
+/// a `subtask` in 7; the outcome `superseded`, with its count, in 8; `setting` in 9.
+pub(super) const VERSION: u32 = 9;
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
@@ -55,6 +56,10 @@ pub(super) enum ExportLine {
     Schedule {
         name: String,
         version: u64,
+        body: String,
+    },
+    Setting {
+        name: String,
         body: String,
     },
     Audit {
@@ -238,6 +243,11 @@ impl ExportLine {
     pub(super) fn of_schedule(record: &ScheduleRecord) -> Self {
         let ScheduleRecord { name, version, body } = record;
         ExportLine::Schedule { name: name.clone(), version: *version, body: encode(body) }
+    }
+
+    pub(super) fn of_setting(setting: &LiveSetting) -> Self {
+        let LiveSetting { name, body } = setting;
+        ExportLine::Setting { name: name.clone(), body: encode(body) }
     }
 
     pub(super) fn of_audit(row: &AuditRow) -> Self {

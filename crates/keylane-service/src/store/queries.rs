@@ -11,8 +11,9 @@ use super::audit::{self, AuditFilter, AuditPage, AuditRetention};
 use super::change::{IdempotencyEntry, KeyRecord};
 use super::chunk::Chunk;
 use super::ended::{EndedCache, PinnedIndex, SharedIndex};
-use super::error::ReadError;
+use super::error::{ReadError, StoreDamage};
 use super::handle::Store;
+use super::live_settings::{self, LiveSetting};
 use super::logs::{self, AttemptLog};
 use super::outcome::{OutcomePosition, RecordedOutcome, SubtaskOutcome};
 use super::read::{self, JobFilter, JobPage, StoredJob};
@@ -299,6 +300,14 @@ impl Store {
     /// If one of the rows is damaged.
     pub fn schedules(&self) -> Result<Vec<ScheduleRecord>, ReadError> {
         self.with_reader(schedules::all)
+    }
+
+    /// Returns all settings that operators have changed, by name, with the damaged ones.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub fn settings(&self) -> Result<Vec<Result<LiveSetting, StoreDamage>>, ReadError> {
+        self.with_reader(live_settings::all)
     }
 
     /// Returns all schedules, damaged ones included.

@@ -22,6 +22,7 @@ use super::error::{ReadError, SalvageError, StoreDamage, StoreOpenError};
 use super::handle::Store;
 use super::job_status::JobState;
 use super::job_status::set_aside;
+use super::live_settings;
 use super::logs;
 use super::open::examine;
 use super::outcome::OutcomePosition;
@@ -166,6 +167,7 @@ impl<'a> SalvageRun<'a> {
                 RowVerdict::Lost(StoreDamage::Schedule { name })
             })
         })?;
+        self.copy("setting", live_settings::COLUMNS, |_, row| verdict(live_settings::read(row)))?;
         self.copy("audit", audit::COLUMNS, |_, row| {
             let row = audit::read(row)?;
             let number = row.number;
@@ -270,7 +272,7 @@ impl<'a> SalvageRun<'a> {
 
     /// Copies tables of a later version, which checks their rows itself.
     fn other_tables(&mut self) -> Result<(), SalvageError> {
-        const KNOWN: [&str; 11] = [
+        const KNOWN: [&str; 12] = [
             "meta",
             "job",
             "chunk",
@@ -282,6 +284,7 @@ impl<'a> SalvageRun<'a> {
             "idempotency",
             "alias",
             "schedule",
+            "setting",
         ];
         let mut all = self.to.prepare(
             "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'",

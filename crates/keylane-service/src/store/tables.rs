@@ -13,7 +13,9 @@ use crate::ids::{JobId, JobNumber};
 pub(super) const LAYOUT: Layout = Layout {
     application: 0x4b4c_5331,
     tables: FIRST,
-    migrations: &[SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH, TENTH, ELEVENTH],
+    migrations: &[
+        SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH, TENTH, ELEVENTH, TWELFTH,
+    ],
 };
 
 /// Tables of version 1. `README.md` explains the columns. Small columns precede large ones, so that
@@ -148,6 +150,15 @@ const TENTH: &str = "SELECT 1;";
 /// Version 11: a subtask may be superseded (`outcome.rs`, `job_status.rs`), and a mark among its keys
 /// says that it may be. The tables are unchanged; a binary that does not know them would take the rows for damaged.
 const ELEVENTH: &str = "SELECT 1;";
+
+/// Version 12: settings that operators have changed (`live_settings.rs`).
+const TWELFTH: &str = "
+    CREATE TABLE setting (
+        name TEXT PRIMARY KEY,
+        body BLOB NOT NULL,
+        seal BLOB NOT NULL
+    ) STRICT;
+";
 
 /// The store's own counters: one row, written by every transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -16,6 +16,7 @@ use super::chunk::Chunk;
 use super::error::WriteError;
 use super::job_status::{JobState, JobStatus};
 use super::key_rows::{seal_of_idempotency, seal_of_key};
+use super::live_settings;
 use super::logs::{self, AttemptLog};
 use super::outcome::{OutcomeRow, SubtaskOutcome};
 use super::read;
@@ -174,6 +175,7 @@ impl<'a> WriteTransaction<'a> {
             | Change::Key { .. }
             | Change::Idempotency { .. }
             | Change::ForgetIdempotency { .. }
+            | Change::Setting { .. }
             | Change::Audit { .. }
             | Change::ForgetAudit(_) => None,
         })
@@ -259,6 +261,9 @@ impl<'a> WriteTransaction<'a> {
                 Change::ForgetIdempotency { now_ms } => self.forget_idempotency(*now_ms)?,
                 Change::Schedule(change) => {
                     schedules::put(self.connection, change)?;
+                }
+                Change::Setting { name, body } => {
+                    live_settings::put(self.connection, name, body.as_deref())?;
                 }
                 Change::Alias(alias) => alias::put(self.connection, alias)?,
                 Change::Audit { number, record } => {

@@ -21,7 +21,8 @@ pub struct AuditEntry {
     pub from: Option<String>,
     /// Command: `job.cancel`, `job.pause`, `job.resume`, `job.retry`, `job.patch`, `job.purge`,
     /// `key.pause`, `key.resume`, `key.retry-head`, `key.skip-head`, `schedule.put`,
-    /// `schedule.delete`, `schedule.pause`, `schedule.resume`, `schedule.run` or `store.backup`; `key.steer` if a
+    /// `schedule.delete`, `schedule.pause`, `schedule.resume`, `schedule.run`, `kind.pause`, `kind.resume`, `kind.patch`,
+    /// `kind.reset` or `store.backup`; `key.steer` if a
     /// command on a key was refused before it was parsed.
     pub what: String,
     /// Id of the target job, or of the job that the command made.
@@ -33,6 +34,9 @@ pub struct AuditEntry {
     /// Target schedule.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub schedule: Option<String>,
+    /// Target kind.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub kind: Option<String>,
     /// Reason given by the operator.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub reason: Option<String>,

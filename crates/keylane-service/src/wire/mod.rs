@@ -13,6 +13,7 @@ mod batch;
 mod event;
 mod job;
 mod key;
+mod kind;
 mod lease;
 mod log;
 mod number;
@@ -35,6 +36,7 @@ pub use job::{
     RetryRequest, SubmitJob, SubmitSubtask,
 };
 pub use key::{KeyHead, KeyState, KeyView};
+pub use kind::{KindPatch, KindSetting, KindView, PauseKindRequest, ResetKindRequest};
 pub use lease::{
     Claim, ClaimRequest, CompleteRequest, FailRequest, HeartbeatRequest, HeartbeatResponse, Lease,
 };
@@ -45,7 +47,7 @@ pub use problem::{FieldError, Problem};
 pub use schedule::{MissedChoice, OverlapChoice, PassedOver, Schedule, SetSchedule};
 pub(crate) use scheduler::KindList;
 pub use scheduler::{Because, Decision, RunningSubtask, SchedulerView};
-pub use server::{Health, HealthCheck, KindView, Version};
+pub use server::{Health, HealthCheck, Version};
 pub use subtask::{OutcomeView, SubtaskRef, SubtaskState, SubtaskView};
 pub use time::Timestamp;
 pub use timeline::{Slice, Summary, Timeline};

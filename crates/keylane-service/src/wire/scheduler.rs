@@ -8,7 +8,7 @@ use super::{KindView, Timestamp};
 /// Reason for which subtasks wait.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Because {
-    /// Reason code: `key_order`, `starting`, `no_slot`, `not_admitted`, `kind_at_limit`,
+    /// Reason code: `key_order`, `starting`, `no_slot`, `not_admitted`, `kind_at_limit`, `kind_paused`,
     /// `no_worker`, `kind_rate_limited`, `backing_off`, `job_paused`, `key_paused`, `key_stopped`,
     /// `scheduled`, `split`, `fan_in`, `disk_full`, `draining`, `entering`, `no_kind`, `damaged`,
     /// `behind_damaged`, `barrier`. Later versions may add codes.

@@ -36,33 +36,3 @@ pub struct HealthCheck {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub detail: Option<String>,
 }
-
-/// A kind of job: `GET /v1/kinds`.
-#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-pub struct KindView {
-    /// Name of the kind.
-    pub name: String,
-    /// Type of handler: `command`, `worker`, `http`, `lease` or `function`.
-    pub handler: String,
-    /// Maximum number of running subtasks.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub concurrency: Option<u64>,
-    /// Maximum number of subtasks that run with a key at the same time, if they run in no order.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub max_per_key: Option<u32>,
-    /// Maximum number of starts per second.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub per_second: Option<f64>,
-    /// Maximum number of starts per second with the same key.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub per_second_per_key: Option<f64>,
-    /// Maximum number of attempts per subtask.
-    pub attempts: u32,
-    /// Timeout of an attempt, in milliseconds.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub timeout_ms: Option<u64>,
-    /// Whether the kind has a split step.
-    pub split: bool,
-    /// Whether the kind has a fan-in step.
-    pub fan_in: bool,
-}

@@ -138,6 +138,7 @@ fn filled(operation: &str) -> String {
         .replace("{id}", "job_0000000000")
         .replace("{key}", "nobody")
         .replace("{name}", "nobody")
+        .replace("{kind}", "nothing")
         .replace("{what}", "retry-head")
 }
 
@@ -170,7 +171,13 @@ async fn each_action_on_each_route_is_written_once_with_who_and_what_came_of_it(
     let held = scene.submit(r#"{"kind":"echo","key":"h","payload":1}"#).await;
     let step = |operation: &'static str, id: &str, body: Value, status: u16, entry: Value| Step {
         operation,
-        path: operation.split_once(' ').unwrap().1.replace("{id}", id).replace("{name}", id),
+        path: operation
+            .split_once(' ')
+            .unwrap()
+            .1
+            .replace("{id}", id)
+            .replace("{name}", id)
+            .replace("{kind}", "remote"),
         headers: &[],
         body,
         status,
@@ -186,6 +193,8 @@ async fn each_action_on_each_route_is_written_once_with_who_and_what_came_of_it(
     let key = |what: &str, key: &str| json!({"what": what, "key": key, "outcome": "done"});
     let schedule =
         |what: &str, outcome: &str| json!({"what": what, "schedule": "s", "outcome": outcome});
+    let kind =
+        |what: &str, outcome: &str| json!({"what": what, "kind": "remote", "outcome": outcome});
     let nothing = Value::Null;
     let set = json!({"cron": "@yearly", "time_zone": "UTC", "job": {"kind": "echo", "payload": "s3cret"}});
     let set_as =
@@ -407,6 +416,35 @@ async fn each_action_on_each_route_is_written_once_with_who_and_what_came_of_it(
             nothing.clone(),
             404,
             refused(schedule("schedule.run", "refused"), "unknown"),
+        ),
+        step(
+            "POST /v1/kinds/{kind}/pause",
+            "",
+            json!({"reason": "deploy"}),
+            200,
+            with(kind("kind.pause", "done"), "reason", json!("deploy")),
+        ),
+        step("POST /v1/kinds/{kind}/resume", "", nothing.clone(), 200, kind("kind.resume", "done")),
+        step(
+            "POST /v1/kinds/{kind}/resume",
+            "",
+            nothing.clone(),
+            200,
+            kind("kind.resume", "unchanged"),
+        ),
+        step(
+            "PATCH /v1/kinds/{kind}",
+            "",
+            json!({"concurrency": 3}),
+            200,
+            with(kind("kind.patch", "done"), "parameters", json!({"concurrency": 3})),
+        ),
+        step(
+            "POST /v1/kinds/{kind}/reset",
+            "",
+            json!({"settings": ["concurrency"]}),
+            200,
+            with(kind("kind.reset", "done"), "parameters", json!({"settings": ["concurrency"]})),
         ),
         // Only an administrator gets a copy: `backups.rs`.
         step(

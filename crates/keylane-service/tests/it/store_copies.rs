@@ -192,7 +192,7 @@ fn an_export_that_is_not_whole_is_refused() {
         let error = import(&without(skip));
         assert!(matches!(error, ImportError::Line { .. }), "{skip}: {error}");
     }
-    let later = text.replacen("\"version\":8", "\"version\":9", 1);
+    let later = text.replacen("\"version\":9", "\"version\":10", 1);
     assert!(matches!(import(&later), ImportError::Line { line: 1, .. }));
     let unknown = text.replacen("\"total\"", "\"size\"", 1);
     assert!(matches!(import(&unknown), ImportError::Line { .. }));

@@ -218,7 +218,7 @@ fn a_store_of_the_fourth_layout_is_brought_forward() {
     let connection = Connection::open(&path).unwrap();
     connection
         .execute_batch(
-            "DROP TABLE log; \
+            "DROP TABLE log; DROP TABLE setting; \
              ALTER TABLE job RENAME COLUMN entered TO accepted; \
              ALTER TABLE meta RENAME COLUMN entered TO accepted; \
              ALTER TABLE meta DROP COLUMN unfinished; \

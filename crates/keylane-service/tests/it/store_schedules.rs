@@ -177,7 +177,7 @@ fn a_store_of_the_first_layout_is_brought_forward() {
     let connection = Connection::open(&path).unwrap();
     connection
         .execute_batch(
-            "DROP TABLE schedule; DROP TABLE alias; DROP TABLE audit; DROP TABLE log; \
+            "DROP TABLE schedule; DROP TABLE alias; DROP TABLE audit; DROP TABLE log; DROP TABLE setting; \
              ALTER TABLE job RENAME COLUMN entered TO accepted; \
              ALTER TABLE meta RENAME COLUMN entered TO accepted; \
              ALTER TABLE meta DROP COLUMN unfinished; \

@@ -28,17 +28,18 @@ impl AuditEntry {
             from: None,
             key: None,
             schedule: None,
+            kind: None,
             reason: None,
             parameters: None,
             outcome: AuditOutcome::Damaged,
             problem: None,
         });
         let AuditRecord { at_ms, who, what, job, .. } = record;
-        let AuditPayload { from, key, schedule, reason, parameters, outcome, problem } = body;
+        let AuditPayload { from, key, schedule, kind, reason, parameters, outcome, problem } = body;
         let at = Timestamp(at_ms);
         #[rustfmt::skip]
         let entry = AuditEntry {
-            number, at, who, from, what, job, key, schedule, reason, parameters, outcome, problem,
+            number, at, who, from, what, job, key, schedule, kind, reason, parameters, outcome, problem,
         };
         entry
     }

@@ -40,11 +40,15 @@ pub(crate) enum OperatorAction {
     PauseSchedule,
     ResumeSchedule,
     RunSchedule,
+    PauseKind,
+    ResumeKind,
+    PatchKind,
+    ResetKind,
     BackUp,
 }
 
 impl OperatorAction {
-    pub(crate) const ALL: [OperatorAction; 17] = [
+    pub(crate) const ALL: [OperatorAction; 21] = [
         OperatorAction::CancelJob,
         OperatorAction::PauseJob,
         OperatorAction::ResumeJob,
@@ -61,6 +65,10 @@ impl OperatorAction {
         OperatorAction::PauseSchedule,
         OperatorAction::ResumeSchedule,
         OperatorAction::RunSchedule,
+        OperatorAction::PauseKind,
+        OperatorAction::ResumeKind,
+        OperatorAction::PatchKind,
+        OperatorAction::ResetKind,
         OperatorAction::BackUp,
     ];
 
@@ -83,6 +91,10 @@ impl OperatorAction {
             OperatorAction::PauseSchedule => "schedule.pause",
             OperatorAction::ResumeSchedule => "schedule.resume",
             OperatorAction::RunSchedule => "schedule.run",
+            OperatorAction::PauseKind => "kind.pause",
+            OperatorAction::ResumeKind => "kind.resume",
+            OperatorAction::PatchKind => "kind.patch",
+            OperatorAction::ResetKind => "kind.reset",
             OperatorAction::BackUp => "store.backup",
         }
     }
@@ -105,6 +117,7 @@ pub(super) struct AuditDraft {
     pub(super) job: Option<String>,
     key: Option<String>,
     schedule: Option<String>,
+    kind: Option<String>,
     reason: Option<String>,
     parameters: Option<Value>,
     /// The entry is on its way to the disk, or the request needs none.
@@ -120,6 +133,8 @@ pub(super) struct AuditPayload {
     pub(super) key: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) schedule: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(super) kind: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) reason: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -145,6 +160,7 @@ impl AuditedRequest {
             job: None,
             key: None,
             schedule: None,
+            kind: None,
             reason: None,
             parameters: None,
             is_settled: false,
@@ -187,6 +203,10 @@ impl AuditedRequest {
         self.said().schedule = Some(cut(name, MAX_NAME_BYTES));
     }
 
+    pub(crate) fn on_kind(&self, name: &str) {
+        self.said().kind = Some(cut(name, MAX_NAME_BYTES));
+    }
+
     pub(crate) fn because(&self, reason: Option<&str>) {
         self.said().reason = reason.map(|reason| cut(reason, MAX_REASON_BYTES));
     }
@@ -216,20 +236,32 @@ impl AuditedRequest {
         outcome: AuditOutcome,
         problem: Option<&str>,
     ) -> AuditRecord {
-        let AuditDraft { action, job, key, schedule, reason, parameters, .. } = self.said().clone();
+        let AuditDraft { action, job, key, schedule, kind, reason, parameters, .. } =
+            self.said().clone();
         let (who, what) = (self.who.clone(), action.word());
         let from = self.from.map(|from| from.to_string());
         let problem = problem.map(str::to_owned);
-        let body = AuditPayload { from, key, schedule, reason, parameters, outcome, problem };
+        let body = AuditPayload { from, key, schedule, kind, reason, parameters, outcome, problem };
         let body = serde_json::to_vec(&body).expect("an entry can be written as JSON");
         AuditRecord { at_ms: at.0, who, what: what.to_owned(), job, body }
     }
 
     /// Reports the outcome in the server's own log.
     pub(super) fn report(&self, outcome: AuditOutcome, problem: Option<&str>) {
-        let AuditDraft { action, job, key, schedule, reason, .. } = self.said().clone();
+        let AuditDraft { action, job, key, schedule, kind, reason, .. } = self.said().clone();
         let (caller, what) = (&*self.who, action.word());
-        tracing::info!(caller, what, job, key, schedule, reason, ?outcome, problem, "operator");
+        tracing::info!(
+            caller,
+            what,
+            job,
+            key,
+            schedule,
+            kind,
+            reason,
+            ?outcome,
+            problem,
+            "operator"
+        );
     }
 }
 

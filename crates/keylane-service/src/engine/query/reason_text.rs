@@ -45,6 +45,10 @@ pub(in crate::engine) fn because_of(
         WaitReason::NotAdmitted { ahead, .. } => {
             Because { position: ahead.map(|ahead| ahead as u64 + 1), ..plain("not_admitted") }
         }
+        WaitReason::KindBound { kind, .. } if kinds.entry(kind.0).is_paused() => Because {
+            since: kinds.entry(kind.0).changed.paused.as_ref().map(|pause| pause.since),
+            ..plain("kind_paused")
+        },
         WaitReason::KindBound { kind, running } if words.lacks_workers(*kind, *running) => {
             plain("no_worker")
         }
@@ -73,6 +77,7 @@ pub(super) fn is_open_ended(because: &Because) -> bool {
     matches!(
         &*because.reason,
         "key_paused"
+            | "kind_paused"
             | "key_stopped"
             | "job_paused"
             | "no_worker"
@@ -314,6 +319,10 @@ impl SentenceContext<'_> {
 
     fn kind_bound(&self, kind: KindId, running: u32) -> String {
         let name = self.kinds.name(kind.0);
+        if let Some(pause) = &self.kinds.entry(kind.0).changed.paused {
+            let why = pause.reason.as_ref().map_or(String::new(), |reason| format!(" ({reason})"));
+            return format!("its kind `{name}` is paused{why}; resume the kind");
+        }
         match (self.lacks_workers(kind, running), running) {
             (true, 0) => {
                 format!("no remote worker asks for leases of its kind `{name}`; start one")

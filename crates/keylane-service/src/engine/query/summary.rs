@@ -1,7 +1,7 @@
 //! Queries for the whole service: keys, slots, running subtasks, and a summary in numbers.
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError};
+use std::sync::PoisonError;
 
 use parking_lot::MutexGuard;
 
@@ -14,6 +14,8 @@ use crate::engine::engine_state::{EngineState, RunningAttempt};
 use crate::engine::query::CachedSummary;
 use crate::engine::step_numbers::shown;
 use crate::engine::store_status::StoreHealth;
+use crate::kind::KindEntry;
+use crate::request_error::RequestError;
 use crate::scheduler::{self, KeySort, UnfinishedState};
 use crate::wire::{
     Decision, JobState, KeyHead, KeyState, KeyView, KindView, RunningSubtask, SchedulerView, Slice,
@@ -178,20 +180,41 @@ impl Query {
 
     /// Returns the configured kinds.
     pub(crate) fn kind_views(&self) -> Vec<KindView> {
-        let view = |name: &Arc<str>, kind: &crate::kind::Kind| KindView {
-            name: name.to_string(),
-            handler: kind.sort().into(),
-            concurrency: kind.concurrency.map(|most| most as u64),
-            max_per_key: kind.max_per_key.filter(|max| *max > 1),
-            per_second: kind.rate.map(|rate| rate.per_second),
-            per_second_per_key: kind.rate_per_key.map(|rate| rate.per_second),
-            attempts: kind.attempts,
-            timeout_ms: kind.timeout.map(millis),
-            split: kind.split.is_some(),
-            fan_in: kind.fan_in.is_some(),
-        };
+        let mut running: HashMap<u32, u64> = HashMap::new();
+        for attempt in self.state.lock().running.values() {
+            *running.entry(attempt.kind).or_default() += 1;
+        }
         let there_are = self.kinds.all().into_iter().filter(|entry| entry.is_there);
-        there_are.map(|entry| view(&entry.name, &entry.kind)).collect()
+        let of = |entry: &KindEntry| running.get(&entry.number).copied().unwrap_or(0);
+        there_are.map(|entry| kind_view(&entry, of(&entry))).collect()
+    }
+
+    /// Returns a configured kind.
+    pub(crate) fn kind_view(&self, name: &str) -> Result<KindView, RequestError> {
+        let found = self.kind_views().into_iter().find(|kind| kind.name == name);
+        found.ok_or_else(|| RequestError::Unknown { what: format!("kind `{name}`") })
+    }
+}
+
+fn kind_view(entry: &KindEntry, running: u64) -> KindView {
+    let KindEntry { kind, changed, .. } = entry;
+    let pause = changed.paused.as_ref();
+    KindView {
+        name: entry.name.to_string(),
+        handler: kind.sort().into(),
+        concurrency: kind.concurrency.map(|most| most as u64),
+        max_per_key: kind.max_per_key.filter(|max| *max > 1),
+        per_second: kind.rate.map(|rate| rate.per_second),
+        per_second_per_key: kind.rate_per_key.map(|rate| rate.per_second),
+        attempts: kind.attempts,
+        timeout_ms: kind.timeout.map(millis),
+        split: kind.split.is_some(),
+        fan_in: kind.fan_in.is_some(),
+        running,
+        paused: pause.is_some(),
+        paused_since: pause.map(|pause| pause.since),
+        pause_reason: pause.and_then(|pause| pause.reason.clone()),
+        changed: changed.changed(),
     }
 }
 

@@ -142,6 +142,7 @@ impl State {
             }
             Command::ResumeJob { job } => resume(&mut self.jobs[job].pause, place),
             Command::ResumeKey { key } => resume(self.keys.entry(key).or_default(), place),
+            Command::ResumeKind { kind } => resume(self.kinds.entry(kind).or_default(), place),
             Command::RetryJob { job } => {
                 // A job that has ended is no longer paused when it runs again.
                 resume(&mut self.jobs[job].pause, place);
@@ -159,7 +160,10 @@ impl State {
                 }
             }
             Command::Remove { job } => self.jobs[job].is_removed = true,
-            Command::PauseJob { .. } | Command::PauseKey { .. } | Command::SetWeight { .. } => {}
+            Command::PauseJob { .. }
+            | Command::PauseKey { .. }
+            | Command::PauseKind { .. }
+            | Command::SetWeight { .. } => {}
         }
     }
 
@@ -173,6 +177,7 @@ impl State {
         let is_undone = self.open.values().any(|(open, _)| match (command, *open) {
             (Command::PauseJob { job }, Command::ResumeJob { job: other }) => job == other,
             (Command::PauseKey { key }, Command::ResumeKey { key: other }) => key == other,
+            (Command::PauseKind { kind }, Command::ResumeKind { kind: other }) => kind == other,
             _ => false,
         });
         let since = Some(awake).filter(|_| !is_undone);
@@ -184,6 +189,9 @@ impl State {
             Command::PauseJob { job } => pause(&mut self.jobs[job].pause, sent, since),
             Command::PauseKey { key } => {
                 pause(self.keys.entry(key).or_default(), sent, since);
+            }
+            Command::PauseKind { kind } => {
+                pause(self.kinds.entry(kind).or_default(), sent, since);
             }
             _ => {}
         }

@@ -193,6 +193,10 @@ impl State {
         if holds(job.pause.since) {
             wrong.push("begins in a paused job".to_owned());
         }
+        let kind = JobKind::ALL.iter().position(|kind| *kind == job.spec.kind).unwrap() as u8;
+        if self.kinds.get(&kind).is_some_and(|pause| holds(pause.since)) {
+            wrong.push("begins in a paused kind".to_owned());
+        }
         for key in self.keys_of(run).all {
             if self.keys.get(&key).is_some_and(|pause| holds(pause.since)) {
                 wrong.push(format!("begins behind the paused key {key}"));

@@ -50,6 +50,8 @@ pub(super) struct State {
     /// Commands without an answer, and the places at which they were sent.
     pub(super) open: BTreeMap<u64, (Command, usize)>,
     pub(super) keys: BTreeMap<u8, Pause>,
+    /// Pauses of kinds, by their places in [`JobKind::ALL`](crate::simulation::work::JobKind::ALL).
+    pub(super) kinds: BTreeMap<u8, Pause>,
     /// Total sleep of the machine, in milliseconds.
     pub(super) slept: u64,
     pub(super) is_full: bool,
