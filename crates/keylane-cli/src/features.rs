@@ -31,6 +31,7 @@ const FEATURES: [Feature; 2] = [
             "resume",
             "retry",
             "keys",
+            "kinds",
             "schedules",
             "audit",
             "backup",

@@ -12,6 +12,13 @@ use crate::duration_arg::DurationArg;
 #[serde(try_from = "String")]
 pub(crate) struct RateArg(pub(crate) Rate);
 
+impl RateArg {
+    /// Returns the starts per second, to a millionth.
+    pub(crate) fn per_second(self) -> f64 {
+        (1e6 / self.0.interval().as_secs_f64()).round() / 1e6
+    }
+}
+
 impl PartialEq for RateArg {
     fn eq(&self, other: &Self) -> bool {
         self.0.interval() == other.0.interval()
@@ -55,6 +62,7 @@ mod tests {
         let interval = |text: &str| text.parse::<RateArg>().map(|rate| rate.0.interval());
         assert_eq!(interval("100/s"), Ok(Duration::from_millis(10)));
         assert_eq!(interval("5/m"), Ok(Duration::from_secs(12)));
+        assert_eq!("3/s".parse::<RateArg>().unwrap().per_second(), 3.0);
         assert_eq!(interval("1/10s"), Ok(Duration::from_secs(10)));
         assert_eq!(interval("3/1.5s"), Ok(Duration::from_millis(500)));
         for wrong in ["", "5", "0/s", "/s", "5/", "-1/s", "5/0s", "5 /s", "5/d"] {

@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::KeyClaim;
-use crate::kind::{Kind, KindRegistry};
+use crate::kind::Kind;
+use crate::kind_registry::KindRegistry;
 use crate::request_error::RequestError;
 use crate::trace_context::TraceContext;
 use crate::wire::{OnError, OnFail, SubmitJob, SubmitSubtask, Timestamp};

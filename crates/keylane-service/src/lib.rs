@@ -9,6 +9,7 @@ mod ids;
 mod job_definition;
 mod kind;
 mod kind_override;
+mod kind_registry;
 mod request_error;
 pub mod scheduler;
 // Its files are recorded below the C library.

@@ -1,9 +1,9 @@
 //! Client commands of `keylane serve`: `keylane submit`, `status`, `watch`, `results`, `logs`,
-//! `cancel`, `pause`, `resume`, `retry`, `keys`, `schedules`, `audit`, `backup` and `top`. They use only its
+//! `cancel`, `pause`, `resume`, `retry`, `keys`, `kinds`, `schedules`, `audit`, `backup` and `top`. They use only its
 //! public API.
 //!
 //! ```text
-//! options ─▶ server ─▶ submit, status, results, logs, control, keys, schedules, audit, backup, top
+//! options ─▶ server ─▶ submit, status, results, logs, control, keys, kinds, schedules, audit, backup, top
 //! (address,  (requests,       │
 //!  token)     refusals)       ▼
 //!                      follow ─▶ bars
@@ -16,6 +16,7 @@ mod control;
 mod error;
 mod follow;
 mod keys;
+mod kinds;
 mod list;
 mod logs;
 mod options;
@@ -50,6 +51,7 @@ pub(crate) enum ClientCommand {
     Resume(control::ResumeArgs),
     Retry(control::RetryArgs),
     Keys(keys::KeysArgs),
+    Kinds(kinds::KindsArgs),
     Schedules(schedules::SchedulesArgs),
     Audit(audit::AuditArgs),
     Backup(backup::BackupArgs),
@@ -69,6 +71,7 @@ impl ClientCommand {
             ClientCommand::Resume(args) => control::resume(args),
             ClientCommand::Retry(args) => control::retry(args),
             ClientCommand::Keys(args) => keys::run(args),
+            ClientCommand::Kinds(args) => kinds::run(args),
             ClientCommand::Schedules(args) => schedules::run(args),
             ClientCommand::Audit(args) => audit::run(args),
             ClientCommand::Backup(args) => backup::run(args),

@@ -4,6 +4,7 @@ mod bad_input;
 mod calibrate;
 mod children;
 mod client_commands;
+mod client_kinds;
 mod client_server;
 mod client_submit;
 mod client_top;

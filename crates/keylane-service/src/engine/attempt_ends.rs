@@ -16,7 +16,7 @@ use super::step_numbers::shown;
 use super::timeline::TimelineRecorder;
 use crate::SubtaskId;
 use crate::handle::{AttemptFailure, AttemptResult};
-use crate::kind::KindRegistry;
+use crate::kind_registry::KindRegistry;
 use crate::scheduler::{RunEnd, Step, SubtaskFate};
 use crate::store::{AttemptStage, LatestAttempt};
 use crate::wire::{EventKind, Slice, Timestamp};

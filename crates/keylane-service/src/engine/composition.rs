@@ -32,7 +32,7 @@ use super::store_status::StoreStatus;
 use super::submission::Submission;
 use super::timeline::TimelineRecorder;
 use super::wall_clock::WallClock;
-use crate::kind::KindRegistry;
+use crate::kind_registry::KindRegistry;
 use crate::scheduler::{Scheduler, SchedulerSettings};
 use crate::store::Store;
 

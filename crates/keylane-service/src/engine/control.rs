@@ -13,7 +13,7 @@ use super::leases::Leases;
 use super::persistence::Persistence;
 use super::query::Query;
 use super::store_status::StoreStatus;
-use crate::kind::KindRegistry;
+use crate::kind_registry::KindRegistry;
 use crate::request_error::RequestError;
 use crate::store::{Changes, Store};
 use crate::wire::{CancelRequest, Job, JobPatch, KeyView};

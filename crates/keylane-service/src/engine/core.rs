@@ -56,7 +56,8 @@ use super::settings::ServiceSettings;
 use super::store_status::StoreStatus;
 use super::submission::Submission;
 use super::ticker::Ticker;
-use crate::kind::{Kind, KindRegistry};
+use crate::kind::Kind;
+use crate::kind_registry::KindRegistry;
 use crate::store::Store;
 
 /// Parts of the engine.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::engine_state::EngineState;
 use super::held_jobs::{HeldDamagedJob, HoldCandidate};
-use crate::kind::KindRegistry;
+use crate::kind_registry::KindRegistry;
 use crate::store::{DamagedJob, StoreDamage};
 use crate::wire::Timestamp;
 use crate::{JobNumber, Key};

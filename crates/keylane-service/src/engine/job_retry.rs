@@ -19,7 +19,7 @@ use super::step_numbers::StepNumbers;
 use super::store_status::{StoreStatus, read_refused};
 use super::timer::sleep;
 use crate::job_definition::JobDefinition;
-use crate::kind::KindRegistry;
+use crate::kind_registry::KindRegistry;
 use crate::request_error::RequestError;
 use crate::scheduler::{self, EndedCounts, KeySet, NewSubtask, PackedSubtasks, Step};
 use crate::store::{

@@ -14,8 +14,9 @@ use super::step_numbers::StepNumbers;
 use super::store_status::{StoreHealth, StoreStatus};
 use super::versions::VersionCounter;
 use crate::job_definition::JobDefinition;
-use crate::kind::{KindExecutor, KindRegistry};
+use crate::kind::KindExecutor;
 use crate::kind_override::KindOverride;
+use crate::kind_registry::KindRegistry;
 use crate::scheduler::{NewJob, RestoredState, Step};
 use crate::store::{
     AttemptStage, JobState as Stored, LiveSetting, OutcomeCounts, OutcomeKind, ReadError,

@@ -2,7 +2,8 @@
 
 use super::engine_state::EngineState;
 use crate::job_definition::JobDefinition;
-use crate::kind::{KindEntry, KindExecutor, KindRegistry};
+use crate::kind::KindExecutor;
+use crate::kind_registry::{KindEntry, KindRegistry};
 use crate::scheduler::{
     self, EndedCounts, JobFailurePolicy, JobOutcome, KeyFailurePolicy, KindId, KindLimits, NewJob,
     NewSubtask,

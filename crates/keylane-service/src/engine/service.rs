@@ -13,7 +13,8 @@ use super::executor::JoinDispatcher;
 use super::timer::{Deadline, sleep, timeout};
 use super::wall_clock::WallClock;
 use super::{Core, ServiceSettings, StartError};
-use crate::kind::{Kind, KindRegistry};
+use crate::kind::Kind;
+use crate::kind_registry::KindRegistry;
 use crate::store::Store;
 
 /// A service that accepts jobs, runs their subtasks in order and keeps their results.

@@ -22,7 +22,7 @@ use super::step_numbers::StepNumbers;
 use super::store_status::{StoreHealth, StoreStatus};
 use super::submit_reply::{PendingReply, SubmitResult};
 use crate::job_definition::{JobDefinition, SubmissionLimits};
-use crate::kind::KindRegistry;
+use crate::kind_registry::KindRegistry;
 use crate::request_error::RequestError;
 use crate::scheduler::PackedSubtasks;
 use crate::store::{Changes, CommitReceipt, JobAlias, OutcomeCounts, Store, WriteError};

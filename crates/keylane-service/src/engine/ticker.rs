@@ -12,7 +12,7 @@ use super::engine_state::SharedState;
 use super::events::EventHub;
 use super::persistence::Persistence;
 use super::timer::sleep;
-use crate::kind::KindRegistry;
+use crate::kind_registry::KindRegistry;
 use crate::wire::{Event, EventKind};
 
 /// Interval between events about changed jobs: short enough for a display.

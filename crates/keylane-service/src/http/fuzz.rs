@@ -8,7 +8,7 @@ use super::extract::json;
 use super::problem::ApiError;
 use super::ws::{ClientMessage, seq_of};
 use crate::job_definition::{self, JobDefinition, SubmissionLimits};
-use crate::kind::KindRegistry;
+use crate::kind_registry::KindRegistry;
 use crate::wire::{SubmitBatch, SubmitJob, Timestamp};
 use crate::{Kind, RequestError};
 

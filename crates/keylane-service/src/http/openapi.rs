@@ -8,7 +8,7 @@ use utoipa::OpenApi;
 
 use super::app_state::AppState;
 use super::schemas;
-use crate::kind::KindRegistry;
+use crate::kind_registry::KindRegistry;
 use crate::wire;
 
 #[derive(OpenApi)]

@@ -7,7 +7,8 @@ use crate::engine::{MAX_LEASES, MAX_PAUSE_REASON, MAX_RATE, OperatorAction};
 use crate::job_definition::{
     MAX_KEY_BYTES, MAX_KEYS, MAX_LABEL_BYTES, MAX_LABELS, MAX_MS, MAX_NAME_BYTES,
 };
-use crate::kind::{Kind, KindExecutor, KindRegistry};
+use crate::kind::{Kind, KindExecutor};
+use crate::kind_registry::KindRegistry;
 use crate::wire::{JobState, SubtaskState};
 
 /// Schemas of request bodies. Their optional fields may be absent, and are never null.

@@ -191,6 +191,10 @@
  * @property {number} [timeout_ms]
  * @property {boolean} split
  * @property {boolean} fan_in
+ * @property {number} running
+ * @property {boolean} paused
+ * @property {string} [pause_reason]
+ * @property {string[]} changed settings that operators have changed
  *
  * @typedef {object} Schedule
  * @property {string} name

@@ -51,6 +51,7 @@ const REASONS = {
   no_kind: "Its kind is not configured",
   damaged: "The job is damaged",
   behind_damaged: "Behind a damaged job",
+  kind_paused: "Its kind is paused",
   kind_at_limit: "Its kind is at its concurrency limit",
   no_worker: "No remote worker asks for it",
   disk_full: "The server's disk is full",

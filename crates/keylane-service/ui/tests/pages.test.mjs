@@ -608,6 +608,22 @@ describe("failures, allocation, server", () => {
       await page.getByText("The disk is full").waitFor();
     }));
 
+  test("a kind is paused, resumed, and its limits are reset", () =>
+    on({ path: "server" }, async ({ page, mock }) => {
+      const row = page.locator("[data-kind=thumbnails]");
+      await row.getByRole("button", { name: "Pause thumbnails" }).click();
+      await row.getByText("Paused").waitFor();
+      assert.equal(mock.engine.kinds[1].paused, true);
+      Object.assign(mock.engine.kinds[1], { changed: ["per_second"], pause_reason: "the disk is replaced" });
+      await row.getByText("the disk is replaced").waitFor();
+      await row.getByText("changed: per second").waitFor();
+      await row.getByRole("button", { name: "Reset the limits of thumbnails" }).click();
+      await row.getByText("changed: per second").waitFor({ state: "detached" });
+      await row.getByRole("button", { name: "Resume thumbnails" }).click();
+      await row.getByRole("button", { name: "Pause thumbnails" }).waitFor();
+      assert.equal(mock.engine.kinds[1].paused, false);
+    }));
+
   test("schedules show their times and jobs, are paused and resumed, and run after a question", () =>
     on({ path: "server" }, async ({ page, mock }) => {
       await page.locator(".hint").getByRole("link", { name: "Schedules" }).click();

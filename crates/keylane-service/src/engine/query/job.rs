@@ -11,7 +11,7 @@ use crate::engine::step_numbers::StepNumbers;
 use crate::engine::store_status::read_refused;
 use crate::engine::versions;
 use crate::job_definition::JobDefinition;
-use crate::kind::KindRegistry;
+use crate::kind_registry::KindRegistry;
 use crate::request_error::RequestError;
 use crate::scheduler::{self, Step, WaitReason};
 use crate::store::{self, JobState as Stored, JobStatus, OutcomeKind, StoredJob};

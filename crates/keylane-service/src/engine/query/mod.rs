@@ -25,7 +25,7 @@ use super::clock::Clock;
 use super::engine_state::SharedState;
 use super::store_status::StoreStatus;
 use super::timeline::TimelineRecorder;
-use crate::kind::KindRegistry;
+use crate::kind_registry::KindRegistry;
 use crate::store::Store;
 
 pub(crate) use job::JobQuery;

@@ -2,7 +2,8 @@
 
 use super::text::text_of;
 use crate::engine::engine_state::EngineState;
-use crate::kind::{KindExecutor, KindRegistry};
+use crate::kind::KindExecutor;
+use crate::kind_registry::KindRegistry;
 use crate::scheduler::{JobStep, KindId, LaneHead, Step, UnfinishedState, WaitReason};
 use crate::wire::{Because, Timestamp};
 use crate::{JobNumber, SubtaskNumber};

@@ -14,7 +14,7 @@ use crate::engine::engine_state::{EngineState, RunningAttempt};
 use crate::engine::query::CachedSummary;
 use crate::engine::step_numbers::shown;
 use crate::engine::store_status::StoreHealth;
-use crate::kind::KindEntry;
+use crate::kind_registry::KindEntry;
 use crate::request_error::RequestError;
 use crate::scheduler::{self, KeySort, UnfinishedState};
 use crate::wire::{

@@ -33,7 +33,7 @@ use super::store_status::StoreStatus;
 use super::submission::Submission;
 use super::wall_clock::WallClock;
 use crate::job_definition::SubmissionLimits;
-use crate::kind::KindRegistry;
+use crate::kind_registry::KindRegistry;
 use crate::store::{ReadError, Store};
 
 #[cfg(any(test, fuzzing))]

@@ -1,11 +1,11 @@
 // How the server is: its checks, its numbers since it began, and the kinds of jobs that it knows.
 
-import { call } from "../api.js";
 import { every, fill, h, refill } from "../dom.js";
 import { bytes, count, duration } from "../format.js";
 import { icon } from "../icons.js";
+import { showKinds } from "../parts/kinds.js";
 import { pageHead } from "../parts/page.js";
-import { cell, empty, failure, panel, skeleton, table } from "../parts/small.js";
+import { failure, panel, skeleton } from "../parts/small.js";
 import { href } from "../route.js";
 
 const ASK_EVERY_MS = 5_000;
@@ -44,7 +44,7 @@ export function showServer({ app, root, signal, title }) {
   app.model.onLoad(showNumbers, signal);
   showNumbers();
   every(signal, ASK_EVERY_MS, () => showHealth(health, signal));
-  showKinds(kinds, signal);
+  every(signal, ASK_EVERY_MS, () => showKinds(app, kinds, signal));
 }
 
 /**
@@ -114,54 +114,4 @@ function numberRows({ model, version, live }) {
     ["WebSocket clients", count(summary.websockets)],
     ["This page", live.connection === "live" ? "live" : live.connection],
   ];
-}
-
-/**
- * @param {HTMLElement} place
- * @param {AbortSignal} signal
- */
-async function showKinds(place, signal) {
-  try {
-    /** @type {import("../types.js").Kind[]} */
-    const kinds = (await call("v1/kinds", { signal })).items;
-    if (kinds.length === 0)
-      return fill(
-        place,
-        empty(
-          "No kinds yet",
-          h("p", null, "A kind names the handler of a job. Kinds are set in the server's configuration."),
-        ),
-      );
-    const { element, body } = table(
-      "Kinds of jobs",
-      ["Kind", "Handler", "Concurrency", "Per key", "Per second", "Attempts", "Timeout", "Steps"],
-      "is-cards",
-    );
-    body.append(...kinds.map(kindRow));
-    fill(place, element);
-  } catch (error) {
-    if (!signal.aborted)
-      fill(
-        place,
-        failure(/** @type {Error} */ (error), () => showKinds(place, signal)),
-      );
-  }
-}
-
-/** @param {import("../types.js").Kind} kind */
-function kindRow({ name, handler, concurrency, max_per_key: perKey = 1, per_second_per_key: keyRate, per_second, attempts, timeout_ms, split, fan_in }) {
-  const steps = [split && "split", fan_in && "fan-in"].filter(Boolean).join(", ");
-  const limit = (/** @type {number | undefined} */ value) => (value === undefined ? "no limit" : count(value));
-  return h(
-    "tr",
-    null,
-    h("td", null, h("a", { href: href(["jobs"], { kind: name }) }, name)),
-    cell("Handler", "", handler),
-    cell("Concurrency", "", limit(concurrency)),
-    cell("Per key", "", keyRate === undefined ? count(perKey) : `${count(perKey)}, ${keyRate} per second`),
-    cell("Per second", "", per_second === undefined ? "no limit" : String(per_second)),
-    cell("Attempts", "", attempts),
-    cell("Timeout", "", timeout_ms === undefined ? "no limit" : duration(timeout_ms)),
-    cell("Steps", "", steps || "none"),
-  );
 }

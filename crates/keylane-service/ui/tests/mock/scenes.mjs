@@ -2,9 +2,13 @@
 
 import { Engine, random } from "./engine.mjs";
 
+/** As a kind is that no operator has changed. */
+const OPEN = { running: 0, paused: false, changed: [] };
+
 const KINDS = [
-  { name: "work", handler: "worker", attempts: 3, timeout_ms: 30_000, split: false, fan_in: false },
+  { ...OPEN, name: "work", handler: "worker", attempts: 3, timeout_ms: 30_000, split: false, fan_in: false },
   {
+    ...OPEN,
     name: "thumbnails",
     handler: "command",
     concurrency: 16,
@@ -13,8 +17,8 @@ const KINDS = [
     split: true,
     fan_in: false,
   },
-  { name: "invoices", handler: "http", per_second: 50, attempts: 5, timeout_ms: 10_000, split: false, fan_in: true },
-  { name: "imports", handler: "lease", concurrency: 64, attempts: 2, split: false, fan_in: false },
+  { ...OPEN, name: "invoices", handler: "http", per_second: 50, attempts: 5, timeout_ms: 10_000, split: false, fan_in: true },
+  { ...OPEN, name: "imports", handler: "lease", concurrency: 64, attempts: 2, split: false, fan_in: false },
 ];
 
 /** Nothing was ever submitted. */
@@ -154,6 +158,6 @@ export function still() {
 export const SCENES = { empty, few, busy, still };
 
 function withKinds(engine) {
-  engine.kinds = KINDS;
+  engine.kinds = KINDS.map((kind) => ({ ...kind }));
   return engine;
 }

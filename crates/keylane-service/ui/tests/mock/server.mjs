@@ -147,7 +147,7 @@ function route(state, method, url, body) {
   const [, name, id, verb, number, what] = parts;
   if (name === "summary") return [200, engine.summary()];
   if (name === "scheduler") return [200, engine.scheduler()];
-  if (name === "kinds") return [200, { items: engine.kinds }];
+  if (name === "kinds") return kinds(engine, id, verb);
   if (name === "timeline")
     return [200, engine.timeline(url.searchParams.has("after") ? Number(url.searchParams.get("after")) : undefined)];
   if (name === "schedules") return schedules(engine, method, url, id, verb);
@@ -163,6 +163,15 @@ function route(state, method, url, body) {
 /** Whether an entry of the audit log has the `who` and the `what` of a request. */
 function matches(query) {
   return (entry) => ["who", "what"].every((name) => !query.has(name) || entry[name] === query.get(name));
+}
+
+function kinds(engine, name, verb) {
+  if (!name) return [200, { items: engine.kinds }];
+  const kind = engine.kinds.find((one) => one.name === name);
+  if (!kind) throw new Refused(404, "unknown", `There is no kind ${name}.`);
+  if (verb === "reset") kind.changed = [];
+  else kind.paused = verb === "pause";
+  return [200, kind];
 }
 
 function schedules(engine, method, url, name, verb) {
