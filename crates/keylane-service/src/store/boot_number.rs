@@ -24,7 +24,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use keylane_storage::{checksum, files};
 
@@ -65,6 +65,8 @@ pub(super) fn beyond(was: u64, random: u64) -> u64 {
 /// both (4); little-endian. A file with other content counts as absent.
 #[derive(Debug)]
 pub(super) struct HighestBoot {
+    path: PathBuf,
+    /// The file; `None` if it could not be opened, which the next write tries again.
     file: Option<File>,
     number: Option<u64>,
 }
@@ -76,13 +78,14 @@ const FILE_BYTES: usize = 16;
 
 impl HighestBoot {
     pub(super) fn open(store: &Path) -> HighestBoot {
-        let mut file = files::open(&files::beside(store, "-boot")).ok();
+        let path = files::beside(store, "-boot");
+        let mut file = files::open(&path).ok();
         let number = file.as_mut().and_then(|file| {
             let mut bytes = Vec::new();
             file.take(FILE_BYTES as u64 + 1).read_to_end(&mut bytes).ok()?;
             parse(&bytes)
         });
-        HighestBoot { file, number }
+        HighestBoot { path, file, number }
     }
 
     pub(super) fn number(&self) -> Option<u64> {
@@ -94,7 +97,14 @@ impl HighestBoot {
         if self.number.is_some_and(|highest| highest >= number) {
             return Ok(());
         }
-        let file = self.file.as_mut().ok_or(io::ErrorKind::NotFound)?;
+        let file = match &mut self.file {
+            Some(file) => file,
+            None => {
+                let file = files::open(&self.path)?;
+                files::sync_folder(&self.path)?;
+                self.file.insert(file)
+            }
+        };
         let mut bytes = [&MAGIC[..], &number.to_le_bytes()].concat();
         checksum::seal(&mut bytes, &[]);
         file.seek(SeekFrom::Start(0))?;

@@ -1,6 +1,7 @@
 //! Writer thread of the store. `README.md` has the protocol, and why no acknowledged write is lost.
 
 use std::collections::VecDeque;
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -122,6 +123,18 @@ impl StoreWriter {
         Ok(())
     }
 
+    /// Raises the boot number beside the store to that in the store. A failure ends the store, because a copy
+    /// that replaces the store could give the same fences out again; only a lack of room is tried again
+    /// with the next transaction, as for a store that was opened on a full disk. Returns the cause of a failure.
+    fn raise_highest_boot(&mut self) -> Option<Arc<str>> {
+        let error = self.highest_boot.raise(self.state.meta.boot).err()?;
+        let cause: Arc<str> = format!("cannot write the number of the opening: {error}").into();
+        if error.kind() != io::ErrorKind::StorageFull {
+            self.shared.fail(Arc::clone(&cause));
+        }
+        Some(cause)
+    }
+
     /// Schedules the deletion of chunks without a job: of refused jobs, and of dropped uploads. The
     /// file marks both as loose from their first chunk on.
     fn abandon(&mut self, changes: &[Change]) {
@@ -187,10 +200,14 @@ impl GroupCommit for StoreWriter {
             self.shared.fail(error.to_string().into());
         }
         self.shared.set_commits(commits);
-        // Before the result permits fences of a raised boot number. Restarts use the store's own
-        // row, so after a failure here only a copy that replaces the store has a lower number.
-        let _ = self.highest_boot.raise(self.state.meta.boot);
+        // Before the result permits fences of a raised boot number.
+        let unraised = self.raise_highest_boot();
         for (request, answer) in requests.into_iter().zip(written.answers) {
+            let needs_raise = request.changes.iter().any(|it| matches!(it, Change::RaiseBoot(_)));
+            let answer = match &unraised {
+                Some(cause) if needs_raise => Err(WriteError::Failed { cause: Arc::clone(cause) }),
+                _ => answer,
+            };
             if answer.is_err() {
                 self.abandon(&request.changes);
             }
