@@ -50,6 +50,12 @@ const NEEDED: &[(&str, &str)] = &[
     ("post /v1/leases/{id}/fail", "worker"),
     ("get /v1/audit", "operate"),
     ("get /v1/kinds", "read"),
+    ("get /v1/kinds/{kind}", "read"),
+    ("patch /v1/kinds/{kind}", "operate"),
+    ("post /v1/kinds/{kind}/pause", "operate"),
+    ("post /v1/kinds/{kind}/resume", "operate"),
+    ("post /v1/kinds/{kind}/reset", "operate"),
+    ("post /v1/backup", "admin"),
     ("get /v1/scheduler", "read"),
     ("get /v1/schedules", "read"),
     ("get /v1/schedules/{name}", "read"),
@@ -68,7 +74,7 @@ const ROLES: &[(&str, &[&str])] = &[
     ("submit", &["read", "submit"]),
     ("operate", &["read", "submit", "operate"]),
     ("worker", &["worker"]),
-    ("admin", &["read", "submit", "operate", "worker"]),
+    ("admin", &["read", "submit", "operate", "worker", "admin"]),
 ];
 
 fn token(role: &str) -> String {
