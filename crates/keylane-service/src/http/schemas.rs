@@ -168,8 +168,25 @@ fn subtask(schema: &Value) -> Value {
     let description = schema["description"].clone();
     let [one, several] = [["keys"], ["key"]].map(|other| without(schema.clone(), &other));
     let latest = requiring(without(one.clone(), &["shared_keys", "barrier"]), &["key", "latest"]);
-    let ways = [with_latest(one, false), with_latest(several, false), with_latest(latest, true)];
+    let mut ways = vec![with_latest(beside_key(one), false), with_latest(latest, true)];
+    ways.extend(with_keys(&several).map(|way| with_latest(way, false)));
     json!({"anyOf": ways, "description": description})
+}
+
+/// Returns a schema with at most one key, so that all keys are at most [`MAX_KEYS`].
+fn beside_key(mut schema: Value) -> Value {
+    schema["properties"]["shared_keys"]["maxItems"] = json!(MAX_KEYS - 1);
+    schema
+}
+
+/// Returns the schemas of one with `keys` and possibly `shared_keys`, which are at most [`MAX_KEYS`] together: either
+/// one list alone, or half as many in each. A schema cannot have the sum.
+fn with_keys(schema: &Value) -> [Value; 2] {
+    let mut both = schema.clone();
+    for list in ["keys", "shared_keys"] {
+        both["properties"][list]["maxItems"] = json!(MAX_KEYS / 2);
+    }
+    [without(schema.clone(), &["shared_keys"]), both]
 }
 
 /// Returns a schema in which `latest` has this value. A subtask with it has exactly one key.
@@ -195,15 +212,15 @@ fn submission(schema: Value, kinds: &KindRegistry) -> Value {
         plain["properties"]["kind"]["enum"] = json!(named(false));
         split["properties"]["kind"]["enum"] = json!(named(true));
         if !named(false).is_empty() {
-            let one = without(plain.clone(), &["subtasks", "keys"]);
+            let one = beside_key(without(plain.clone(), &["subtasks", "keys"]));
             let latest = with_latest(without(one.clone(), &["shared_keys"]), true);
             ways.push(requiring(latest, &["kind", "key", "latest"]));
-            let [one, many] = [one, without(plain.clone(), &["subtasks", "key"])]
-                .map(|way| with_latest(way, false));
+            let one = with_latest(one, false);
             ways.push(requiring(one.clone(), &["kind", "payload"]));
             ways.push(requiring(one.clone(), &["kind", "key"]));
             ways.push(requiring(one, &["kind", "shared_keys"]));
-            ways.push(requiring(many, &["kind", "keys"]));
+            let many = with_keys(&without(plain.clone(), &["subtasks", "key"]));
+            ways.extend(many.map(|way| requiring(with_latest(way, false), &["kind", "keys"])));
             let several = without(plain, &["payload", "key", "keys", "shared_keys", "latest"]);
             ways.push(requiring(several, &["kind", "subtasks"]));
         }
