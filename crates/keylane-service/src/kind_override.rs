@@ -101,6 +101,11 @@ impl KindOverride {
         KindSetting::ALL.into_iter().filter(is_set).collect()
     }
 
+    /// Returns the number of subtasks that the workers of a kind can run, if it has workers.
+    pub(crate) fn workers(configured: &Kind) -> Option<usize> {
+        configured.concurrency.filter(|_| configured.sort() == "worker")
+    }
+
     /// Returns the kind with these changes.
     pub(crate) fn applied(&self, configured: &Kind) -> Kind {
         let rate = |was: Option<StartRate>, per_second: Option<f64>, burst: Option<u32>| {
@@ -109,8 +114,10 @@ impl KindOverride {
             Some(StartRate { per_second, burst })
         };
         let concurrency = self.concurrency.and_then(|most| usize::try_from(most).ok());
+        // More would only hold slots: also after a reload that has fewer workers.
+        let workers = KindOverride::workers(configured).unwrap_or(usize::MAX);
         Kind {
-            concurrency: concurrency.or(configured.concurrency),
+            concurrency: concurrency.map(|most| most.min(workers)).or(configured.concurrency),
             rate: rate(configured.rate, self.per_second, self.burst),
             rate_per_key: rate(
                 configured.rate_per_key,

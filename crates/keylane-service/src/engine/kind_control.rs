@@ -8,7 +8,9 @@ use super::audit::AuditedRequest;
 use super::control::Control;
 use super::scheduler_job::set_kind;
 use crate::job_definition::MAX_MS;
+use crate::kind::Kind;
 use crate::kind_override::{KindOverride, KindPause};
+use crate::kind_registry::KindEntry;
 use crate::request_error::RequestError;
 use crate::wire::{KindPatch, KindSetting, KindView, Timestamp};
 
@@ -45,8 +47,11 @@ impl Control {
             let now = self.clock.now();
             let unknown = || RequestError::Unknown { what: format!("kind `{name}`") };
             let number = self.kinds.number(name).ok_or_else(unknown)?;
-            let before = self.kinds.entry(number).changed;
+            let KindEntry { configured, changed: before, .. } = self.kinds.entry(number);
             let mut changed = (*before).clone();
+            if let KindCommand::Patch(patch) = &command {
+                check_effect(patch, &changed, &configured)?;
+            }
             apply(&mut changed, command, now);
             if changed != *before {
                 let body = serde_json::to_vec(&changed).expect("changes can be written as JSON");
@@ -79,6 +84,32 @@ fn apply(changed: &mut KindOverride, command: KindCommand, now: Timestamp) {
         KindCommand::Reset(settings) => {
             settings.into_iter().for_each(|setting| changed.reset(setting));
         }
+    }
+}
+
+/// Refuses limits that would have no effect on this kind, as the configuration does.
+fn check_effect(
+    patch: &KindPatch,
+    changed: &KindOverride,
+    configured: &Kind,
+) -> Result<(), RequestError> {
+    let conflict = |text: String| Err(RequestError::Conflict(text));
+    let mut patched = changed.clone();
+    patched.patch(patch);
+    let kind = patched.applied(configured);
+    if patch.burst.is_some() && kind.rate.is_none() {
+        return conflict("`burst` has no effect without a rate: set `per_second` too".into());
+    }
+    if patch.burst_per_key.is_some() && kind.rate_per_key.is_none() {
+        let text = "`burst_per_key` has no effect without a rate: set `per_second_per_key` too";
+        return conflict(text.into());
+    }
+    let wanted = patch.concurrency.and_then(|most| usize::try_from(most).ok());
+    match (wanted, KindOverride::workers(configured)) {
+        (Some(wanted), Some(workers)) if wanted > workers => conflict(format!(
+            "the configured workers run {workers} subtasks of the kind: configure more `workers`, and reload"
+        )),
+        _ => Ok(()),
     }
 }
 

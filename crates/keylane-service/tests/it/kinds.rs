@@ -162,6 +162,14 @@ async fn a_wrong_change_is_refused_with_its_place_and_changes_nothing() {
     let long = json!({"reason": "x".repeat(1025)}).to_string();
     client.post("/v1/kinds/echo/pause", &long).await.expect(422);
     client.post("/v1/kinds/echo/reset", r#"{"settings":["workers"]}"#).await.expect(422);
+    // What would have no effect: the kind has no rate.
+    for (body, remedy) in [
+        (r#"{"burst":5}"#, "set `per_second` too"),
+        (r#"{"burst_per_key":5}"#, "set `per_second_per_key` too"),
+    ] {
+        let refused = client.send("PATCH", "/v1/kinds/echo", &json, body).await.expect(409);
+        assert!(refused.text.contains(remedy), "{}", refused.text);
+    }
     client.post("/v1/kinds/nothing/pause", "").await.expect(404);
     client.get("/v1/kinds/nothing").await.expect(404);
     assert_eq!(kind(&client, "echo").await, before);
