@@ -42,7 +42,7 @@ struct KindOptions {
 enum KindAction {
     /// Pauses a kind: nothing of it starts until it is resumed. What runs goes on.
     Pause(PauseArgs),
-    /// A paused kind goes on.
+    /// Resumes a paused kind.
     Resume(KindArgs),
     /// Changes limits of a kind.
     Set(Box<SetArgs>),
@@ -65,7 +65,7 @@ struct PauseArgs {
     #[command(flatten)]
     kind: KindArgs,
 
-    /// Why, for those whose jobs wait.
+    /// Reason, shown to operators and to clients whose jobs wait.
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
 }
