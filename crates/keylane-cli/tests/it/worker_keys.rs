@@ -74,11 +74,16 @@ fn a_slow_child_holds_up_only_its_own_keys() {
     done"#;
     let words = ["--worker", "-j2", "--key", "1", "--", "sh", "-c", program, "sh"];
     let mut child = keylane([&words[..], &[go.to_str().unwrap()]].concat()).spawn().unwrap();
-    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(b"slow\n").unwrap();
+    // Opens once the slow child reads from it. Other keys of that child could start first before.
+    let mut release = fs::OpenOptions::new().write(true).open(&go).unwrap();
+    stdin.write_all(format!("{}\n", keys.join("\n")).as_bytes()).unwrap();
+    drop(stdin);
     let mut answers = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
     let first: BTreeSet<String> = answers.by_ref().take(others.len()).collect();
     assert_eq!(first.iter().map(|k| &**k).collect::<BTreeSet<_>>(), others);
-    fs::write(&go, "go\n").unwrap();
+    release.write_all(b"go\n").unwrap();
     assert_eq!(answers.next().as_deref(), Some("slow"));
     assert_eq!(answers.count(), 60 - others.len());
     finish(child).expect(0, &[]);
