@@ -13,6 +13,7 @@ mod explain;
 mod failed;
 mod pause;
 mod rate;
+mod ready_queue;
 mod release;
 mod successors;
 
@@ -27,6 +28,7 @@ use hashbrown::HashTable;
 pub(crate) use self::explain::{AheadCounts, FoundTask};
 pub(crate) use self::failed::{FailedOwner, FailedTask};
 pub(crate) use self::pause::{KeyStop, PauseReasons, TakenTasks};
+use self::ready_queue::ReadyQueue;
 use super::concurrency_limits::ConcurrencyLimits;
 use super::failure_counts::FailureCounts;
 use super::hot_keys::HotKeys;
@@ -66,11 +68,9 @@ pub(crate) struct Lanes<K, W> {
     backlog: DrainQueue<InboxEntry<K, W>>,
     /// Ready queue: tasks that hold their lanes and wait only for a worker. In the order of
     /// submission, if tasks begin so.
-    ready: VecDeque<ReadyTask<K, W>>,
+    ready: ReadyQueue<K, W>,
     /// Number of backlog tasks to take before the next task of `ready`.
     backlog_turns: usize,
-    /// Whether, of the tasks that may run, the one that was submitted first begins first.
-    is_in_order: bool,
     /// Recent run counts of keys that have no wait queue.
     hot_keys: HotKeys,
     /// Number of tasks without keys that were taken and have not ended.
@@ -285,9 +285,8 @@ impl<K, W> Lanes<K, W> {
             lanes: Vec::new(),
             free: Vec::new(),
             backlog: DrainQueue::default(),
-            ready: VecDeque::new(),
+            ready: ReadyQueue::fifo(),
             backlog_turns: 0,
-            is_in_order: false,
             hot_keys: HotKeys::new(quantum),
             free_running: 0,
             fence: None,
@@ -312,13 +311,13 @@ impl<K, W> Lanes<K, W> {
 
     /// Creates empty lanes whose tasks begin in the order of submission, without quanta.
     pub(crate) fn in_order() -> Self {
-        Lanes { is_in_order: true, ..Lanes::new(usize::MAX) }
+        Lanes { ready: ReadyQueue::sorted(), ..Lanes::new(usize::MAX) }
     }
 
     /// Returns whether tasks begin in the order of submission.
     #[inline]
     pub(crate) fn is_in_order(&self) -> bool {
-        self.is_in_order
+        self.ready.is_sorted()
     }
 }
 

@@ -14,7 +14,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         task_slot: &mut TaskSlot<K, W>,
     ) -> Option<HeldLanes<K, W>> {
         // In the order of submission, the ready tasks come before the backlog.
-        if self.ready.is_empty() || self.backlog_turns != 0 && !self.is_in_order {
+        if self.ready.is_empty() || self.backlog_turns != 0 && !self.is_in_order() {
             return None;
         }
         self.backlog_turns = 1;
@@ -39,7 +39,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             }
             self.entered_blocked |= self.parts != 0;
             // A rollup that has just become ready is before the rest of the backlog.
-            if self.is_in_order && !self.ready.is_empty() {
+            if self.is_in_order() && !self.ready.is_empty() {
                 return self.next_ready(task_slot);
             }
         }
@@ -49,7 +49,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     /// Takes the next ready task.
     #[inline]
     pub(crate) fn next_ready(&mut self, task_slot: &mut TaskSlot<K, W>) -> Option<HeldLanes<K, W>> {
-        let ReadyTask { work, key, meta, held } = self.ready.pop_front()?;
+        let ReadyTask { work, key, meta, held } = self.ready.pop()?;
         task_slot.put(work);
         task_slot.key = key;
         task_slot.meta = meta;
@@ -66,7 +66,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             // A task in the ready queue has its key.
             if let Some(held) = self.try_start(entry, true, &mut task_slot) {
                 let (work, key, meta) = (task_slot.take(), task_slot.key.take(), task_slot.meta);
-                self.push_ready(ReadyTask { work, key, meta, held });
+                self.ready.push(ReadyTask { work, key, meta, held });
             }
         }
     }
@@ -123,7 +123,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             InboxEntry::Unkeyed { rollup } => {
                 self.free_running += 1;
                 if let Some(ready) = GrantResult::part_of(&rollup).ready() {
-                    self.push_ready(ready);
+                    self.ready.push(ready);
                 }
                 None
             }
@@ -142,20 +142,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     #[cold]
     pub(super) fn requeue(&mut self, slot: usize, task_slot: &mut TaskSlot<K, W>) {
         let (work, key, meta) = (task_slot.take(), task_slot.key.take(), task_slot.meta);
-        self.push_ready(ReadyTask { work, key, meta, held: HeldLanes::Lane(slot) });
-    }
-
-    /// Adds a task to the ready queue: at its end, or at its place in the order of submission.
-    #[inline]
-    pub(super) fn push_ready(&mut self, task: ReadyTask<K, W>) {
-        if !self.is_in_order {
-            return self.ready.push_back(task);
-        }
-        // Numbers wrap around. Those of unfinished tasks are nearer to each other than that.
-        let is_before =
-            |other: &ReadyTask<K, W>| task.meta.seq.wrapping_sub(other.meta.seq).cast_signed() > 0;
-        let place = self.ready.partition_point(is_before);
-        self.ready.insert(place, task);
+        self.ready.push(ReadyTask { work, key, meta, held: HeldLanes::Lane(slot) });
     }
 
     /// Enters a task whose key has an open lane: it joins the holders, or waits.
@@ -181,7 +168,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     /// Makes a rollup ready whose last grant came from outside of this shard.
     pub(crate) fn make_ready(&mut self, rollup: &Arc<Rollup<K, W>>) {
         if let Some(ready) = GrantResult::all_of(rollup) {
-            self.push_ready(ready);
+            self.ready.push(ready);
         }
     }
 
@@ -234,7 +221,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             self.replacing.push(rollup.clone());
         }
         if let Some(ready) = granted.ready() {
-            self.push_ready(ready);
+            self.ready.push(ready);
         }
     }
 
@@ -258,7 +245,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         self.replacing.retain(|it| !Arc::ptr_eq(it, rollup));
         let Some(work) = work else { return (None, self.release_part(rollup.part(0))) };
         let slot = rollup.held_slot();
-        self.push_ready(ReadyTask::all_of(rollup, work));
+        self.ready.push(ReadyTask::all_of(rollup, work));
         (self.recall_if_paused(slot), None)
     }
 

@@ -70,7 +70,7 @@ impl<K, W> Lanes<K, W> {
     /// Removes everything that no worker has taken, here and in the inbox, without looking at any
     /// key, since the state may be half changed. Lanes that tasks hold stay as they are.
     pub(crate) fn clear(&mut self, inbox: &mut Inbox<K, W>, debris: &mut ClearedShard<K, W>) {
-        debris.ready = std::mem::take(&mut self.ready);
+        debris.ready = self.ready.take_all();
         debris.rollups = std::mem::take(&mut self.replacing);
         if let Some(EntryFence::Barrier { rollup, .. }) = self.fence.take() {
             debris.rollups.push(rollup);
@@ -131,7 +131,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         {
             self.is_emptied = true;
         }
-        for ReadyTask { work, key, meta, held } in self.ready.drain(..).rev() {
+        for ReadyTask { work, key, meta, held } in self.ready.take_all().into_iter().rev() {
             let (number, claims) = match held {
                 HeldLanes::Free => (number_before(entered, meta.seq), Claims::none()),
                 HeldLanes::Rollup(rollup) => {

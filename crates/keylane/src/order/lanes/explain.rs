@@ -56,9 +56,9 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         inbox: &Inbox<K, W>,
         is_target: impl Fn(&W) -> bool,
     ) -> Option<(FoundTask<K, W>, u32)> {
-        let ready = self.ready.iter().position(|ready| is_target(&ready.work));
-        if let Some(ahead) = ready {
-            return Some((FoundTask::Ready { ahead }, self.ready[ahead].meta.time));
+        let mut ready = self.ready.iter().enumerate();
+        if let Some((ahead, ready)) = ready.find(|(_, ready)| is_target(&ready.work)) {
+            return Some((FoundTask::Ready { ahead }, ready.meta.time));
         }
         // A barrier that every shard has reached is in no queue.
         let reached = match &self.fence {

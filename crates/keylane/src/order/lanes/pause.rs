@@ -307,7 +307,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     ) -> (Vec<bool>, VecDeque<Claims<K>>) {
         let mut claims = VecDeque::new();
         if let Some(slot) = slot {
-            for ready in &self.ready {
+            for ready in self.ready.iter() {
                 if let ReadyTask { work, held: HeldLanes::Rollup(rollup), .. } = ready
                     && self.may_take_granted(slot, rollup, work, &may_take)
                 {
@@ -366,7 +366,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             let lane = &self.lanes[slot];
             (lane.holders.mode(), lane.holders.count())
         };
-        for ready in std::mem::take(&mut self.ready) {
+        for ready in self.ready.take_all() {
             match ready {
                 ReadyTask { work, key, meta, held: HeldLanes::Lane(at) }
                     if at == slot && may_take(&work) =>
@@ -390,7 +390,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                     }
                     taken.part(rollup, PartPlace::Outside);
                 }
-                other => self.ready.push_back(other),
+                other => self.ready.push(other),
             }
         }
         let holders = &mut self.lanes[slot].holders;
@@ -490,7 +490,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             (lane.holders.mode(), lane.holders.count())
         };
         let mut back = VecDeque::new();
-        for ready in std::mem::take(&mut self.ready) {
+        for ready in self.ready.take_all() {
             match ready {
                 ReadyTask { work, key, meta, held: HeldLanes::Lane(at) } if at == slot => {
                     let key = key.expect("a task that holds a lane has a key");
@@ -506,7 +506,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                     rollup.part(0).set_place(PartPlace::Waits(slot));
                     back.push_back(LaneEntry::Part { rollup, claim: 0 });
                 }
-                other => self.ready.push_back(other),
+                other => self.ready.push(other),
             }
         }
         let lane = &mut self.lanes[slot];
