@@ -11,8 +11,10 @@ use super::worker_record::PendingRecord;
 /// Records that wait for the room of one child.
 #[derive(Debug)]
 pub(super) struct SlotBacklog<T> {
-    /// By place, then by arrival: of a consumer, records of several partitions have equal places.
-    records: BTreeMap<(u64, u64), WaitingLine<T>>,
+    /// By place, then by arrival: of a consumer, records of several partitions have equal places. In
+    /// boxes, because the map moves its entries: with the records themselves, that was a third of the
+    /// time of a run with a fast worker.
+    records: BTreeMap<(u64, u64), Box<WaitingLine<T>>>,
     arrivals: u64,
 }
 
@@ -37,7 +39,7 @@ impl<T> SlotBacklog<T> {
     }
 
     pub(super) fn push(&mut self, place: u64, record: PendingRecord<T>, line: Vec<u8>) {
-        self.records.insert((place, self.arrivals), WaitingLine { record, line });
+        self.records.insert((place, self.arrivals), Box::new(WaitingLine { record, line }));
         self.arrivals += 1;
     }
 
@@ -48,7 +50,7 @@ impl<T> SlotBacklog<T> {
 
     /// Takes the record with the lowest place.
     pub(super) fn pop(&mut self) -> Option<WaitingLine<T>> {
-        self.records.pop_first().map(|(_, waiting)| waiting)
+        self.records.pop_first().map(|(_, waiting)| *waiting)
     }
 
     /// Takes the record that the condition finds.
