@@ -13,14 +13,16 @@ const MAX_ANSWER: usize = 16 << 20;
 #[derive(Debug)]
 pub(super) struct ResponseLines<R> {
     from: R,
-    /// Bytes read: whole lines up to `whole`, then the start of another.
+    /// Bytes read: whole lines up to `whole`, then the start of another up to `filled`. What follows
+    /// is left from earlier, so that it need not be cleared for each read.
     buffer: Vec<u8>,
     whole: usize,
+    filled: usize,
 }
 
 impl<R: Read> ResponseLines<R> {
     pub(super) fn new(from: R) -> Self {
-        Self { from, buffer: Vec::with_capacity(2 * PIECE), whole: 0 }
+        Self { from, buffer: Vec::new(), whole: 0, filled: 0 }
     }
 
     pub(super) fn source(&self) -> &R {
@@ -30,22 +32,25 @@ impl<R: Read> ResponseLines<R> {
     /// Reads once; returns whole lines and their number, which may be zero. None at the end of the
     /// output; a last line without line end gets one.
     pub(super) fn read(&mut self) -> io::Result<Option<(&[u8], usize)>> {
-        self.buffer.drain(..self.whole);
-        self.whole = 0;
-        let begun = self.buffer.len();
+        self.buffer.copy_within(self.whole..self.filled, 0);
+        let begun = self.filled - self.whole;
+        (self.whole, self.filled) = (0, begun);
         if begun > MAX_ANSWER {
             return Err(io::Error::other("it printed more than 16 MiB without a line end"));
         }
-        self.buffer.resize(begun + PIECE, 0);
+        if self.buffer.len() < begun + PIECE {
+            self.buffer.resize(begun + PIECE, 0);
+        }
         let count = self.read_into(begun)?;
-        self.buffer.truncate(begun + count);
+        self.filled += count;
         if count == 0 {
             if begun == 0 {
                 return Ok(None);
             }
-            self.buffer.push(b'\n');
+            self.buffer[begun] = b'\n';
+            self.filled += 1;
         }
-        let new = &self.buffer[begun..];
+        let new = &self.buffer[begun..self.filled];
         self.whole = memchr::memrchr(b'\n', new).map_or(0, |last| begun + last + 1);
         let lines = memchr::memchr_iter(b'\n', new).count();
         Ok(Some((&self.buffer[..self.whole], lines)))
