@@ -21,4 +21,4 @@ mod tag;
 
 pub(crate) use form::{AttemptReport, OutputForm};
 pub(crate) use results::ResultsFolder;
-pub(crate) use sink::{AttemptReceiver, OutputError, RecordSink, RunOutput};
+pub(crate) use sink::{AnswerPath, AttemptReceiver, OutputError, RecordSink, RunOutput};

@@ -16,7 +16,7 @@
 //! the end of the run.
 
 use std::collections::VecDeque;
-use std::io;
+use std::io::{self, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
@@ -68,6 +68,8 @@ struct OrderState {
 #[derive(Debug, Default)]
 struct TurnState {
     outputs: Vec<HeldOutput>,
+    /// Answer of a worker, which comes after `outputs`.
+    answer: Option<Box<[u8]>>,
     /// Lines of a running attempt, which come after `outputs`.
     live: Option<LiveLines>,
     has_ended: bool,
@@ -82,6 +84,7 @@ type LiveLines = Arc<Mutex<CapturedOutput>>;
 enum HeldOutput {
     Captured(CapturedOutput),
     Spilled(SpilledOutput),
+    Answer(Box<[u8]>),
     /// Lines of the first turn, which count for no bound.
     Live(CapturedOutput),
 }
@@ -92,6 +95,7 @@ pub(super) struct OutputTurn {
     order: Arc<OrderedOutput>,
     number: u64,
     live: Option<LiveLines>,
+    has_ended: bool,
 }
 
 impl OrderedOutput {
@@ -134,7 +138,42 @@ impl OrderedOutput {
         state.turns.push_back(TurnState { live: live.clone(), ..TurnState::default() });
         let number = state.first + state.turns.len() as u64 - 1;
         drop(state);
-        OutputTurn { order: Arc::clone(self), number, live }
+        OutputTurn { order: Arc::clone(self), number, live, has_ended: false }
+    }
+
+    /// Ends turns with the answers of a worker, which are whole lines. Locks once for all, as the rate
+    /// of fast workers needs.
+    ///
+    /// # Errors
+    /// If they do not fit into memory and a temporary file cannot be written.
+    pub(super) fn answered<'l>(
+        &self,
+        answers: impl Iterator<Item = (OutputTurn, &'l [u8])>,
+    ) -> io::Result<()> {
+        let answers: Vec<(OutputTurn, Box<[u8]>)> =
+            answers.map(|(turn, line)| (turn, line.into())).collect();
+        let memory: usize = answers.iter().map(|(_, line)| line.len()).sum();
+        let mut state = self.lock();
+        if state.memory + memory > MAX_MEMORY {
+            drop(state);
+            return answers.into_iter().try_for_each(|(turn, line)| {
+                let mut printed = CapturedOutput::default();
+                printed.stdout.write_all(&line)?;
+                turn.add(printed)
+            });
+        }
+        state.memory += memory;
+        for (mut turn, line) in answers {
+            turn.has_ended = true;
+            if let Some(held) = state.turn(turn.number) {
+                held.answer = Some(line);
+                held.has_ended = true;
+            }
+        }
+        if state.turns.front().is_some_and(|first| first.has_ended) {
+            self.notify(&mut state);
+        }
+        Ok(())
     }
 
     /// Writes what is left, in order, and returns when all is written.
@@ -154,9 +193,13 @@ impl OrderedOutput {
         while self.take(&mut batch) {
             let (mut memory, mut files) = (0, 0);
             for mut held in batch.drain(..) {
-                if let HeldOutput::Captured(printed) = &held {
-                    memory += printed.memory();
-                    files += printed.files();
+                match &held {
+                    HeldOutput::Captured(printed) => {
+                        memory += printed.memory();
+                        files += printed.files();
+                    }
+                    HeldOutput::Answer(line) => memory += line.len(),
+                    HeldOutput::Spilled(_) | HeldOutput::Live(_) => {}
                 }
                 self.write(&mut held, &mut text);
             }
@@ -202,10 +245,16 @@ impl OrderedOutput {
     /// Writes an output, or appends it to the text if it is small. A write error ends the run, which
     /// reports it.
     fn write(&self, held: &mut HeldOutput, text: &mut Vec<u8>) {
-        if let HeldOutput::Captured(printed) | HeldOutput::Live(printed) = held
-            && printed.stderr.is_empty()
-            && let Some(small) = printed.stdout.in_memory()
-        {
+        let small = match held {
+            HeldOutput::Answer(line) => Some(&**line),
+            HeldOutput::Captured(printed) | HeldOutput::Live(printed)
+                if printed.stderr.is_empty() =>
+            {
+                printed.stdout.in_memory()
+            }
+            HeldOutput::Captured(_) | HeldOutput::Live(_) | HeldOutput::Spilled(_) => None,
+        };
+        if let Some(small) = small {
             text.extend_from_slice(small);
             if text.len() > PIECE {
                 self.write_text(text);
@@ -215,6 +264,7 @@ impl OrderedOutput {
         self.write_text(text);
         let output = &self.stats.output;
         let _ = match held {
+            HeldOutput::Answer(_) => unreachable!("an answer is in memory"),
             HeldOutput::Captured(CapturedOutput { stdout, stderr })
             | HeldOutput::Live(CapturedOutput { stdout, stderr }) => {
                 output.write_both(|out| stdout.write_to(out), |err| stderr.write_to(err))
@@ -232,8 +282,23 @@ impl OrderedOutput {
         }
     }
 
+    /// Notifies the writer if it waits.
+    fn notify(&self, state: &mut OrderState) {
+        if std::mem::take(&mut state.is_idle) {
+            self.ended.notify_one();
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, OrderState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl OrderState {
+    /// Returns a turn. After the end of the run there is none: what is left of it is dropped.
+    fn turn(&mut self, number: u64) -> Option<&mut TurnState> {
+        let index = number.checked_sub(self.first)?;
+        self.turns.get_mut(index as usize)
     }
 }
 
@@ -243,6 +308,7 @@ impl TurnState {
         let Some(live) = &self.live else {
             if has_ended {
                 batch.append(&mut self.outputs);
+                batch.extend(self.answer.take().map(HeldOutput::Answer));
             }
             return;
         };
@@ -304,16 +370,14 @@ impl OutputTurn {
 
     /// Notifies the writer if it waits for this turn.
     fn notify(&self, state: &mut OrderState) {
-        if state.first == self.number && std::mem::take(&mut state.is_idle) {
-            self.order.ended.notify_one();
+        if state.first == self.number {
+            self.order.notify(state);
         }
     }
 
     fn hold(&self, state: &mut OrderState, held: HeldOutput) {
-        let index = self.number.checked_sub(state.first);
-        let turn = index.and_then(|index| state.turns.get_mut(index as usize));
-        // After the end of the run there is none: only the reader may still refuse a record.
-        if let Some(turn) = turn {
+        // Of a record that the reader refuses after the end of the run, there is none.
+        if let Some(turn) = state.turn(self.number) {
             turn.outputs.push(held);
             if turn.live.is_some() {
                 self.notify(state);
@@ -324,14 +388,13 @@ impl OutputTurn {
 
 impl Drop for OutputTurn {
     fn drop(&mut self) {
+        if self.has_ended {
+            return;
+        }
         let mut state = self.order.lock();
-        // After the end of the run, what is left of it is dropped.
-        let Some(index) = self.number.checked_sub(state.first) else { return };
-        if let Some(turn) = state.turns.get_mut(index as usize) {
+        if let Some(turn) = state.turn(self.number) {
             turn.has_ended = true;
-            if index == 0 && std::mem::take(&mut state.is_idle) {
-                self.order.ended.notify_one();
-            }
+            self.notify(&mut state);
         }
     }
 }

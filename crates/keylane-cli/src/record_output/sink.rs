@@ -22,6 +22,17 @@ pub(crate) struct RunOutput {
     clock: AttemptClock,
 }
 
+/// Way of the answers of workers to standard output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AnswerPath {
+    /// As they are, at once.
+    AtOnce,
+    /// As they are, in the turns of their records.
+    InTurn,
+    /// Each in the form of the run.
+    Formed,
+}
+
 /// Output of one record. Its turn ends when it is dropped.
 #[derive(Debug)]
 pub(crate) struct RecordSink {
@@ -78,9 +89,26 @@ impl RunOutput {
         Ok(RunOutput { stats: Arc::clone(stats), form, results, order, clock })
     }
 
-    /// Whether the output of records is written as it is, and at once.
-    pub(crate) fn is_plain(&self, has_tag: bool) -> bool {
-        self.form == OutputForm::Grouped && self.order.is_none() && !has_tag
+    /// Returns the way of the answers of workers.
+    pub(crate) fn answer_path(&self, has_tag: bool) -> AnswerPath {
+        match self.form == OutputForm::Grouped && !has_tag {
+            true if self.order.is_none() => AnswerPath::AtOnce,
+            true => AnswerPath::InTurn,
+            false => AnswerPath::Formed,
+        }
+    }
+
+    /// Ends the turns of records with the answers of a worker, as they are.
+    ///
+    /// # Errors
+    /// If they cannot wait for their turns.
+    pub(crate) fn answer_in_turn<'s>(
+        &self,
+        answers: impl Iterator<Item = (&'s mut RecordSink, &'s [u8])>,
+    ) -> Result<(), OutputError> {
+        let Some(order) = &self.order else { return Ok(()) };
+        let turns = answers.filter_map(|(sink, line)| Some((sink.turn.take()?, line)));
+        Ok(order.answered(turns)?)
     }
 
     /// Returns the time in microseconds since 1970.

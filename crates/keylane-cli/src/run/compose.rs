@@ -79,7 +79,8 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<ExitOutcome> {
     let stats = Arc::new(RunStats::new(output));
     let output = args.output.start(&stats, results, args.input.buffer.get(), logs.clock)?;
     let failures = FailureRules::new(&args.failures, letters, sender.clone());
-    let has_details = args.keys.has_claims() || !failures.is_simple();
+    // Of several keys, a message names the first; the log has them all.
+    let has_details = args.keys.has_claims() && logs.has_log() || !failures.is_simple();
     let engine = if args.worker.worker {
         workers(&args, jobs, &output, &stats, &sender, &logs, failures)?
     } else {
@@ -214,7 +215,7 @@ fn workers(
         events: events.clone(),
         logs: Arc::clone(logs),
         output: Arc::clone(output),
-        is_plain: output.is_plain(args.output.has_tag()),
+        answer_path: output.answer_path(args.output.has_tag()),
         failures,
         retries,
         children: Arc::clone(&children),

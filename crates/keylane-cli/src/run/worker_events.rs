@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use crate::process::{AttemptFailure, AttemptTimes, ChildProcesses, RecordEnd};
-use crate::record_output::{OutputError, RecordSink, RunOutput};
+use crate::record_output::{AnswerPath, OutputError, RecordSink, RunOutput};
 use crate::run_stats::{RecordGroup, RecordLocation, RunStats};
 use crate::worker::{PendingRecord, RecordObserver};
 
@@ -27,8 +27,7 @@ pub(super) struct RunObserver {
     pub(super) events: Sender<CoordinatorEvent>,
     pub(super) logs: Arc<RunLogs>,
     pub(super) output: Arc<RunOutput>,
-    /// Whether answers are written as they are, and at once.
-    pub(super) is_plain: bool,
+    pub(super) answer_path: AnswerPath,
     pub(super) failures: FailureRules,
     pub(super) retries: WorkerRetries,
     pub(super) children: Arc<ChildProcesses>,
@@ -58,16 +57,15 @@ impl RunObserver {
     ) -> Result<(), OutputError> {
         let end_us = if self.output.needs_head() { self.output.now_us() } else { 0 };
         let mut text = Vec::new();
-        for (line, PendingRecord { ticket, .. }) in
-            lines.split_inclusive(|byte| *byte == b'\n').zip(records)
-        {
+        for (line, PendingRecord { ticket, .. }) in split_lines(lines).zip(records) {
             let report = ticket.report(end_us, None);
             ticket.sink.answer(line, &report, &mut text)?;
         }
-        match text.is_empty() {
-            true => Ok(()),
-            false => self.stats.output.write(&text).map_err(|_| OutputError::NotWritten),
-        }
+        if text.is_empty() { Ok(()) } else { self.write(&text) }
+    }
+
+    fn write(&self, text: &[u8]) -> Result<(), OutputError> {
+        self.stats.output.write(text).map_err(|_| OutputError::NotWritten)
     }
 
     /// Ends the run, which reports the error unless it knows it. No later record of the keys may
@@ -134,6 +132,11 @@ impl RunObserver {
     }
 }
 
+/// Splits text into lines, each with its end.
+fn split_lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    text.split_inclusive(|byte| *byte == b'\n')
+}
+
 impl RecordObserver for RunObserver {
     type Ticket = DispatchedRecord;
 
@@ -150,9 +153,13 @@ impl RecordObserver for RunObserver {
     }
 
     fn answered(&self, lines: &[u8], records: &mut Vec<PendingRecord<DispatchedRecord>>) {
-        let written = match self.is_plain {
-            true => self.stats.output.write(lines).map_err(|_| OutputError::NotWritten),
-            false => self.write_each(lines, records),
+        let written = match self.answer_path {
+            AnswerPath::AtOnce => self.write(lines),
+            AnswerPath::InTurn => {
+                let sinks = records.iter_mut().map(|record| &mut record.ticket.sink);
+                self.output.answer_in_turn(sinks.zip(split_lines(lines)))
+            }
+            AnswerPath::Formed => self.write_each(lines, records),
         };
         let result = match written {
             Ok(()) => LoggedResult::Done,

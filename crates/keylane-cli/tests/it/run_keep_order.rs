@@ -164,15 +164,22 @@ fn records_run_ahead_by_the_buffer_at_most() {
 
 #[test]
 fn more_output_than_memory_should_hold_waits_in_files() {
-    let gate = Gate::new();
-    let script = "test $1 != 1 || read word < GATE; head -c 1500000 /dev/zero | tr '\\0' x; echo $1; test $1 != 60 || echo go > GATE";
-    let script = script.replace("GATE", &gate.path("gate"));
-    let words = ["-k", "-j2", "--key", "1", "--", "sh", "-c", &script, "sh", "{}"];
-    let outcome = run(&words, numbers(60));
-    outcome.expect(0, &[]);
-    assert_eq!(outcome.stdout.len(), 60 * 1_500_000 + numbers(60).len());
-    let ends: Vec<_> = outcome.stdout.lines().map(|line| line.trim_start_matches('x')).collect();
-    assert_eq!(ends, numbers(60).lines().collect::<Vec<_>>());
+    let print = "test $1 != 1 || read word < GATE; head -c 1500000 /dev/zero | tr '\\0' x; echo $1; test $1 != 60 || echo go > GATE";
+    let answer = format!("while read -r n; do set -- $n; {print}; done");
+    let command = ["--", "sh", "-c", print, "sh", "{}"];
+    let worker = ["--worker", "--worker-keys", "any", "--", "sh", "-c", &answer];
+    for words in [&command[..], &worker] {
+        let gate = Gate::new();
+        let words = words.iter().map(|word| word.replace("GATE", &gate.path("gate")));
+        let options = ["-k", "-j2", "--key", "1"].map(str::to_owned);
+        let words: Vec<_> = options.into_iter().chain(words).collect();
+        let words: Vec<_> = words.iter().map(|word| &**word).collect();
+        let outcome = run(&words, numbers(60));
+        outcome.expect(0, &[]);
+        assert_eq!(outcome.stdout.len(), 60 * 1_500_000 + numbers(60).len());
+        let ends: Vec<_> = outcome.stdout.lines().map(|line| line.trim_start_matches('x')).collect();
+        assert_eq!(ends, numbers(60).lines().collect::<Vec<_>>());
+    }
 }
 
 /// Of four records, the first waits at the gate, and those up to `last` have printed.
