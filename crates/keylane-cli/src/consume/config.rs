@@ -67,7 +67,7 @@ fn check(path: &Path) -> anyhow::Result<()> {
         anyhow!("{}{line}: {what}", path.display())
     };
     let plan = ConsumePlan::new(settings.or(added)).map_err(|wrong| at(wrong.setting, &wrong))?;
-    if let HandlerPlan::Command(words) | HandlerPlan::Worker { words, .. } = &plan.handler
+    if let HandlerPlan::Command { words, .. } | HandlerPlan::Worker { words, .. } = &plan.handler
         && let Some(program) = words.first().filter(|program| !program.contains('{'))
     {
         let found = process::resolve(OsStr::new(program));
@@ -166,6 +166,7 @@ latest = false           # a record replaces the one of its key that still waits
 # Handler of the records: a command without a shell, or an address to which each record is sent by POST.
 # command = ["./handle", "{key}"]
 payload = "arg"          # how a command gets it: "arg", "stdin", "json" (a line with the whole record)
+# timeout = "10m"        # of a command, which then gets SIGTERM, and SIGKILL two seconds later
 worker = false           # the command stays, gets each payload as a line, and answers it with a line
 # worker-timeout = "1m"              # for an answer; without end, if it is not set
 # worker-keys = "sticky"             # a key always has the same worker: "sticky", "any"

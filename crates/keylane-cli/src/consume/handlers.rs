@@ -7,7 +7,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::pin::pin;
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ use super::settings::PayloadAs;
 use super::validated::FailureClass;
 use crate::input::FieldLayout;
 use crate::output::{NotWritten, StandardOutput};
-use crate::process::{self, ChildProcesses, CommandEnder, CommandResult};
+use crate::process::{self, ChildProcesses, CommandEnder, CommandResult, SlotNumbers};
 use crate::template::{NoField, Template};
 
 /// The exit status of a command that refuses a record for good: `EX_DATAERR` of BSD's sysexits.
@@ -157,6 +157,8 @@ pub(super) struct CommandHandler {
     environment: HandlerEnvironment,
     pub(super) children: Arc<ChildProcesses>,
     pub(super) output: Arc<StandardOutput>,
+    timeout: Option<Duration>,
+    slots: SlotNumbers,
 }
 
 impl CommandHandler {
@@ -202,7 +204,24 @@ impl CommandHandler {
     ) -> anyhow::Result<Self> {
         let program = words.first().and_then(Template::constant);
         let program = program.map(|name| process::resolve(OsStr::from_bytes(name))).transpose()?;
-        Ok(CommandHandler { words, program, payload, keys, environment, children, output })
+        let (timeout, slots) = (None, SlotNumbers::default());
+        Ok(CommandHandler {
+            words,
+            program,
+            payload,
+            keys,
+            environment,
+            children,
+            output,
+            timeout,
+            slots,
+        })
+    }
+
+    /// Ends a command after this time.
+    pub(super) fn with_timeout(mut self, timeout: Option<Duration>) -> Self {
+        self.timeout = timeout;
+        self
     }
 
     /// Runs the command and writes its output.
@@ -213,21 +232,27 @@ impl CommandHandler {
     /// Runs a prepared command for an attempt, or for several of which this is the first, and writes
     /// its output.
     pub(super) fn run(&self, command: &mut Command, attempt: &Attempt) -> Result<(), NotHandled> {
+        let slot = self.slots.take();
+        command.env("KEYLANE_SLOT", slot.number.to_string());
         let watch = |ender| end_when_cancelled(attempt, ender);
-        let ended = process::run_once(&self.children, command, &self.output, watch);
-        let CommandResult { status, said, written } = ended.map_err(NotHandled::NotRun)?;
+        let ended = process::run_once(&self.children, command, &self.output, self.timeout, watch);
+        let ended = ended.map_err(NotHandled::NotRun)?;
+        let result = succeeded(&ended);
         // However it ended: the policy for that could have the record done.
-        written?;
-        succeeded(status, said)
+        ended.written?;
+        result
     }
 
     /// Runs the command and returns its output.
     pub(super) fn ask(&self, attempt: &Attempt) -> Result<Vec<u8>, NotHandled> {
         let mut command = self.with_payload(attempt)?;
+        let slot = self.slots.take();
+        command.env("KEYLANE_SLOT", slot.number.to_string());
         let watch = |ender| end_when_cancelled(attempt, ender);
-        let ended = process::ask_once(&self.children, &mut command, &self.output, watch);
-        let CommandResult { status, said, written: answer } = ended.map_err(NotHandled::NotRun)?;
-        succeeded(status, said).map(|()| answer)
+        let ended =
+            process::ask_once(&self.children, &mut command, &self.output, self.timeout, watch);
+        let ended = ended.map_err(NotHandled::NotRun)?;
+        succeeded(&ended).map(|()| ended.written)
     }
 
     /// The command for a record, with its payload where that is wanted.
@@ -325,13 +350,13 @@ pub(super) fn line_of(
     Ok([payload, b"\n"].concat())
 }
 
-fn succeeded(status: ExitStatus, said: Vec<u8>) -> Result<(), NotHandled> {
-    match status.success() {
+fn succeeded<W>(ended: &CommandResult<W>) -> Result<(), NotHandled> {
+    match ended.status.success() {
         true => Ok(()),
         false => Err(NotHandled::Exit {
-            what: process::describe(status),
-            said: String::from_utf8_lossy(&said).into_owned(),
-            refused: status.code() == Some(REFUSED),
+            what: process::describe_end(ended.status, ended.exceeded),
+            said: String::from_utf8_lossy(&ended.said).into_owned(),
+            refused: ended.status.code() == Some(REFUSED),
         }),
     }
 }

@@ -147,13 +147,14 @@ impl HandlerParts {
         let runtime = || runtime.expect("requests have a runtime").handle().clone();
         let threads = |builder: ConsumerBuilder| builder.threads(plan.jobs);
         let consumer = match &plan.handler {
-            HandlerPlan::Command(words) => {
+            HandlerPlan::Command { words, timeout } => {
                 let new = match plan.batch {
                     Some(_) => CommandHandler::for_batches,
                     None => CommandHandler::new,
                 };
                 let (payload, children) = (plan.payload, processes());
                 let commands = new(words, payload, keys, environment, output, children)?;
+                let commands = commands.with_timeout(*timeout);
                 match plan.batch {
                     Some(batch) => batches::start_commands(threads(builder), batch, commands)?,
                     None => start_commands(threads(builder), commands, results)?,

@@ -147,6 +147,11 @@ pub(crate) struct ConsumeSettings {
     #[arg(short, long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) jobs: Option<ParallelismArg>,
 
+    /// Timeout of a command; then it gets SIGTERM, and SIGKILL two seconds later, and the attempt has
+    /// failed. No timeout by default.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) timeout: Option<DurationArg>,
+
     /// The command is started -j times, gets each payload as a line, and
     /// answers it with a line, which means done.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
@@ -414,6 +419,7 @@ impl ConsumeSettings {
             rate_per_key,
             payload,
             jobs,
+            timeout,
             worker,
             worker_timeout,
             worker_keys,

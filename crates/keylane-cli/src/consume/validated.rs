@@ -137,7 +137,7 @@ fn seconds(time: Duration) -> String {
 
 #[derive(Debug)]
 pub(super) enum HandlerPlan {
-    Command(Vec<String>),
+    Command { words: Vec<String>, timeout: Option<Duration> },
     Worker { words: Vec<String>, timeout: Option<Duration>, placement: WorkerKeys },
     Http { url: String, timeout: Duration },
 }
@@ -317,7 +317,9 @@ fn span(span: Option<DurationArg>, default_seconds: u64) -> Duration {
 fn default_jobs(handler: &HandlerPlan) -> usize {
     match handler {
         HandlerPlan::Http { .. } => 100,
-        HandlerPlan::Command(_) | HandlerPlan::Worker { .. } => ParallelismArg::default().count(),
+        HandlerPlan::Command { .. } | HandlerPlan::Worker { .. } => {
+            ParallelismArg::default().count()
+        }
     }
 }
 
@@ -403,6 +405,12 @@ fn handler(settings: &ConsumeSettings) -> Result<HandlerPlan, InvalidSettings> {
     let worker = settings.worker.unwrap_or(false);
     match (settings.command.as_deref(), &settings.http) {
         (Some([]), None) => wrong("command", "the command is empty; name a program"),
+        (Some(_), None) if worker && settings.timeout.is_some() => {
+            wrong("timeout", "it is for commands, and a worker runs on; write worker-timeout")
+        }
+        (None, Some(_)) if settings.timeout.is_some() => {
+            wrong("timeout", "it is for commands; write http-timeout for requests")
+        }
         (Some(words), None) if worker => {
             let timeout = settings.worker_timeout.map(|span| span.0);
             let placement = settings.worker_keys.unwrap_or_default();
@@ -414,7 +422,10 @@ fn handler(settings: &ConsumeSettings) -> Result<HandlerPlan, InvalidSettings> {
         _ if settings.worker_timeout.is_some() => {
             wrong("worker-timeout", "only a worker has answers to be late with; add worker")
         }
-        (Some(words), None) => Ok(HandlerPlan::Command(words.to_vec())),
+        (Some(words), None) => {
+            let timeout = settings.timeout.map(|span| span.0);
+            Ok(HandlerPlan::Command { words: words.to_vec(), timeout })
+        }
         (None, Some(_)) if worker => wrong("worker", "an address is no worker; name a command"),
         (None, Some(url)) if url.starts_with("http://") || url.starts_with("https://") => {
             Ok(HandlerPlan::Http { url: url.clone(), timeout })

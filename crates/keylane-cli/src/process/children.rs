@@ -99,12 +99,12 @@ impl ChildProcesses {
     }
 
     /// Waits until a child has ended, without reaping it. Whenever `deadline` has passed, calls
-    /// `on_deadline`, which returns the next one.
+    /// `on_deadline`, which returns the next one, or `None` to end.
     pub(super) fn wait_until(
         &self,
         child: &Child,
         mut deadline: Instant,
-        mut on_deadline: impl FnMut(&Child) -> Option<Instant>,
+        mut on_deadline: impl FnMut() -> Option<Instant>,
     ) -> io::Result<()> {
         let group = Pid::from_child(child);
         let ended = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
@@ -117,7 +117,7 @@ impl ChildProcesses {
                 Err(error) => return Err(error.into()),
             }
             if deadline <= Instant::now() {
-                let Some(next) = on_deadline(child) else { return Ok(()) };
+                let Some(next) = on_deadline() else { return Ok(()) };
                 deadline = next;
             }
             sleep(pause.min(deadline.saturating_duration_since(Instant::now())));

@@ -63,14 +63,14 @@ impl CapturedOutput {
 }
 
 /// Reads until all writers have closed both streams, or one of `abandoned` becomes readable. Whenever
-/// `deadline` has passed, calls `on_deadline`, which returns the next one.
+/// `deadline` has passed, calls `on_deadline`, which returns the next one, or `None` to end.
 pub(super) fn collect(
     child: &mut Child,
     receiver: &mut impl OutputReceiver,
     abandoned: [&PipeReader; 2],
     buffer: &mut Vec<u8>,
     mut deadline: Option<Instant>,
-    mut on_deadline: impl FnMut(&Child) -> Option<Instant>,
+    mut on_deadline: impl FnMut() -> Option<Instant>,
 ) -> io::Result<()> {
     let (mut stdout, mut stderr) = (child.stdout.take(), child.stderr.take());
     buffer.resize(PIECE, 0);
@@ -78,7 +78,8 @@ pub(super) fn collect(
         let ready = match wait([as_fd(&stdout), as_fd(&stderr)], abandoned, deadline)? {
             Some(ready) => ready,
             None => {
-                deadline = on_deadline(child);
+                let Some(next) = on_deadline() else { return Ok(()) };
+                deadline = Some(next);
                 continue;
             }
         };

@@ -95,7 +95,7 @@ impl CommandEnder {
         self.lock().group = None;
     }
 
-    fn end_with(&self, signal: Signal) {
+    pub(super) fn end_with(&self, signal: Signal) {
         let mut state = self.lock();
         state.signal = Some(signal);
         self.send(&state);
@@ -105,7 +105,7 @@ impl CommandEnder {
         let (Some(group), Some(signal)) = (state.group, state.signal) else { return };
         self.children.signal(group, signal);
         if signal == Signal::KILL {
-            // The pipe never blocks: a command gets two signals at most.
+            // The pipe never blocks: a command gets a few signals at most.
             let _ = (&*self.abandon).write_all(b".");
         }
     }

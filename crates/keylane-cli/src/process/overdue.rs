@@ -1,44 +1,57 @@
-//! Deadline of a command: it gets TERM when its time is over, and KILL a grace time later.
+//! Deadline of a command: it gets TERM when its time is over, and KILL a grace time later. Another grace time later, output
+//! that a process outside of its group keeps open is not awaited any more.
 
-use std::process::Child;
+use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal};
+use rustix::process::Signal;
 
-use super::children::ChildProcesses;
+use super::record_process::describe;
 
 /// Time between TERM and KILL.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// Deadline of one command.
 #[derive(Debug)]
-pub(super) struct CommandDeadline<'c> {
-    children: &'c ChildProcesses,
-    /// The next moment at which it gets a signal.
+pub(super) struct CommandDeadline {
+    timeout: Option<Duration>,
+    /// The next moment at which it has passed.
     next: Option<Instant>,
-    /// It has got TERM.
-    pub(super) has_passed: bool,
+    /// Signals that are still to be sent, the last one first.
+    signals: Vec<Signal>,
 }
 
-impl<'c> CommandDeadline<'c> {
-    pub(super) fn new(children: &'c ChildProcesses, timeout: Option<Duration>) -> Self {
+impl CommandDeadline {
+    pub(super) fn new(timeout: Option<Duration>) -> Self {
         let next = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        CommandDeadline { children, next, has_passed: false }
+        CommandDeadline { timeout, next, signals: vec![Signal::KILL, Signal::TERM] }
     }
 
     pub(super) fn next(&self) -> Option<Instant> {
         self.next
     }
 
-    /// Sends the signal that is due. Returns the time of the next one.
-    pub(super) fn pass(&mut self, child: &Child) -> Option<Instant> {
-        if std::mem::replace(&mut self.has_passed, true) {
-            self.children.signal(Pid::from_child(child), Signal::KILL);
-            self.next = None;
-        } else {
-            self.children.end(child);
-            self.next = Some(Instant::now() + GRACE);
+    /// Sends the signal that is due. Returns the time of the next call, or `None` if there is nothing
+    /// left to wait for.
+    pub(super) fn pass(&mut self, send: impl FnOnce(Signal)) -> Option<Instant> {
+        let signal = self.signals.pop();
+        self.next = signal.map(|_| Instant::now() + GRACE);
+        if let Some(signal) = signal {
+            send(signal);
         }
         self.next
+    }
+
+    /// Returns the timeout if it is over.
+    pub(super) fn exceeded(&self) -> Option<Duration> {
+        self.timeout.filter(|_| self.signals.len() < 2)
+    }
+}
+
+/// Describes the end of a command, with the timeout that it has exceeded.
+pub(crate) fn describe_end(status: ExitStatus, exceeded: Option<Duration>) -> String {
+    match exceeded {
+        Some(timeout) => format!("it took longer than {timeout:?} ({})", describe(status)),
+        None => describe(status),
     }
 }

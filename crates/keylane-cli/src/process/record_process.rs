@@ -13,6 +13,7 @@ use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use anyhow::anyhow;
+use rustix::process::Pid;
 
 use crate::key::RecordKey;
 use crate::record_output::{AttemptReceiver, AttemptReport, OutputError, RecordSink};
@@ -22,7 +23,7 @@ use crate::run_stats::{RecordLocation, RunStats};
 use super::attempt::{AttemptClock, AttemptFailure, AttemptTimes, EndedAttempt, RecordEnd};
 use super::children::ChildProcesses;
 use super::collect::{OutputReceiver, OutputStream, collect};
-use super::overdue::CommandDeadline;
+use super::overdue::{CommandDeadline, describe_end};
 use super::start_errors::why_not_started;
 
 thread_local! {
@@ -118,21 +119,23 @@ impl RecordProcessRunner {
     }
 
     fn finish(&self, mut child: Child, receiver: &mut CountingReceiver<'_>) -> Remains {
-        let mut deadline = CommandDeadline::new(&self.children, self.timeout);
+        let mut deadline = CommandDeadline::new(self.timeout);
+        let group = Pid::from_child(&child);
+        let send = |signal| self.children.signal(group, signal);
         let received = BUFFER.with_borrow_mut(|buffer| {
             let abandoned = [self.children.abandoned(); 2];
             let first = deadline.next();
-            collect(&mut child, receiver, abandoned, buffer, first, |child| deadline.pass(child))
+            collect(&mut child, receiver, abandoned, buffer, first, || deadline.pass(send))
         });
-        let waited = deadline.next().map_or(Ok(()), |next| {
-            self.children.wait_until(&child, next, |child| deadline.pass(child))
-        });
+        let waited = deadline
+            .next()
+            .map_or(Ok(()), |next| self.children.wait_until(&child, next, || deadline.pass(send)));
         let status = waited.and_then(|()| self.children.reap(&mut child));
         match (received, status) {
             (Ok(()), Ok(status)) => {
                 let result = match status.success() {
                     true => Ok(()),
-                    false => Err(self.failed(status, deadline.has_passed)),
+                    false => Err(failed(status, deadline.exceeded())),
                 };
                 Remains { end: RecordEnd::Exited(status), result, is_lost: false }
             }
@@ -141,14 +144,6 @@ impl RecordProcessRunner {
                 Remains::lost("its output is lost".to_owned())
             }
         }
-    }
-
-    fn failed(&self, status: ExitStatus, is_late: bool) -> AttemptFailure {
-        let why = match self.timeout.filter(|_| is_late) {
-            Some(timeout) => format!("it took longer than {timeout:?} ({})", describe(status)),
-            None => describe(status),
-        };
-        AttemptFailure { why, is_final: status.code() == Some(REFUSED) }
     }
 
     fn command(&self, attempt: &RecordCommand<'_>) -> io::Result<Command> {
@@ -216,6 +211,11 @@ impl RecordProcessRunner {
         // The coordinator may have ended the run already.
         let _ = self.events.send(CoordinatorEvent::Stop(StopCause::Error(error)));
     }
+}
+
+fn failed(status: ExitStatus, exceeded: Option<Duration>) -> AttemptFailure {
+    let why = describe_end(status, exceeded);
+    AttemptFailure { why, is_final: status.code() == Some(REFUSED) }
 }
 
 /// Report of an attempt for its output.

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Numbers from 1 on, as many as commands run at the same time.
 #[derive(Debug, Default)]
-pub(super) struct SlotNumbers(Mutex<FreeNumbers>);
+pub(crate) struct SlotNumbers(Mutex<FreeNumbers>);
 
 #[derive(Debug, Default)]
 struct FreeNumbers {
@@ -17,13 +17,13 @@ struct FreeNumbers {
 
 /// A taken number, free again when this is dropped.
 #[derive(Debug)]
-pub(super) struct SlotNumber<'s> {
+pub(crate) struct SlotNumber<'s> {
     numbers: &'s SlotNumbers,
-    pub(super) number: usize,
+    pub(crate) number: usize,
 }
 
 impl SlotNumbers {
-    pub(super) fn take(&self) -> SlotNumber<'_> {
+    pub(crate) fn take(&self) -> SlotNumber<'_> {
         let mut numbers = self.lock();
         let number = match numbers.free.pop() {
             Some(Reverse(number)) => number,

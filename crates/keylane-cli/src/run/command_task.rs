@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::key::RecordKey;
-use crate::process::{CommandInput, EndedAttempt, RecordCommand, RecordProcessRunner};
+use crate::process::{CommandInput, EndedAttempt, RecordCommand, RecordProcessRunner, SlotNumbers};
 use crate::record_output::{RecordSink, RunOutput};
 use crate::run_stats::RecordLocation;
 
@@ -14,7 +14,6 @@ use super::failures::FailureRules;
 use super::log::{LoggedKeys, LoggedResult};
 use super::logs::RunLogs;
 use super::record_template::with_slot;
-use super::slot_numbers::SlotNumbers;
 use crate::record_keys::RecordKeys;
 
 /// Runner of commands, with the rules for those that fail.

@@ -46,7 +46,6 @@ mod record_sinks;
 mod record_task;
 mod record_template;
 mod resume;
-mod slot_numbers;
 mod trace;
 mod waiting_batches;
 mod worker_events;

@@ -21,6 +21,7 @@ mod consume_lost_output;
 mod consume_pace;
 mod consume_pause;
 mod consume_tables;
+mod consume_timeout;
 mod consume_worker;
 mod consume_worker_stderr;
 mod consume_worker_timeout;

@@ -6,7 +6,7 @@ use std::io::{BufReader, Write};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::common::{finish, hears, keylane, run};
+use crate::common::{feed, finish, hears, keylane, kill_detached, run};
 
 #[test]
 fn attempts_of_a_record_come_before_the_next_record_of_its_key() {
@@ -185,6 +185,14 @@ fn a_command_that_takes_too_long_is_asked_to_end_and_then_killed() {
         let words = ["-j2", "--key", "1", "--timeout", "200ms", "--", "sh", "-c", command];
         run(&words, "a\n").expect(1, &["it took longer than 200ms", end]);
     }
+    // Output that a process of another session keeps open is given up.
+    let detached = "setsid sleep 1000 & echo $! > pid; echo begun";
+    let folder = tempfile::tempdir().unwrap();
+    let words = ["--key", "1", "--timeout", "200ms", "--", "sh", "-c", detached];
+    let mut command = keylane(words);
+    command.current_dir(folder.path());
+    feed(command, b"a\n").expect(0, &[]);
+    kill_detached(folder.path());
     // A quick command has nothing to do with it.
     run(&["--key", "1", "--timeout", "1h", "--", "true"], "a\nb\n").expect(0, &[]);
 }

@@ -112,6 +112,13 @@ pub(crate) fn named_pipe(path: &Path) {
     assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
 }
 
+/// Kills the process whose number a command has written to the file `pid`.
+pub(crate) fn kill_detached(folder: &Path) {
+    let number = std::fs::read_to_string(folder.join("pid")).unwrap();
+    let pid = rustix::process::Pid::from_raw(number.trim().parse().unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+}
+
 /// Returns whether this process ignores the signal, as does everything that it starts: a shell starts programs in the
 /// background so.
 pub(crate) fn ignores(signal: i32) -> bool {
