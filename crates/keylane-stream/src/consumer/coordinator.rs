@@ -102,8 +102,6 @@ pub(super) struct Coordinator {
     revocations: Vec<Revocation>,
     /// Epoch of the last assignment.
     epoch: u64,
-    /// Number of the last lane that was made for a single record.
-    single_lanes: u64,
     counts: ConsumerCounts,
     /// Reason to stop, once the consumer stops.
     ending: Option<StopReason>,
@@ -168,7 +166,6 @@ impl Coordinator {
             slot_of: HashMap::new(),
             revocations: Vec::new(),
             epoch: 0,
-            single_lanes: 0,
             counts: ConsumerCounts::default(),
             ending: None,
             stop_by: None,

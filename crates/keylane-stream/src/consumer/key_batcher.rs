@@ -91,7 +91,8 @@ impl<T> KeyBatcher<T> {
     /// Adds a record at the end of its lane.
     pub(super) fn push(&mut self, lane: LaneId, item: T, now: Instant) {
         // No other record will join the lane of a single record.
-        let since = (!matches!(lane, LaneId::Single { .. })).then_some(now);
+        let is_single = matches!(lane, LaneId::Record { .. } | LaneId::Single { .. });
+        let since = (!is_single).then_some(now);
         let record = BufferedRecord { item, since, alone: false };
         match self.lanes.entry(lane.clone()) {
             Entry::Occupied(mut buffer) => buffer.get_mut().records.push_back(record),

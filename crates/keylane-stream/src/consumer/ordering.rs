@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::failure::AttemptFailure;
 use super::lane_key::LaneKey;
-use crate::{DeliveredRecord, Record};
+use crate::{DeliveredRecord, Position, Record};
 
 /// Order that a consumer keeps.
 #[derive(Clone)]
@@ -74,7 +74,12 @@ pub(super) enum LaneId {
     Partition {
         slot: usize,
     },
-    /// A lane of one record; the number is unique.
+    /// The lane of a record that is in no order: only a repetition of the record has it, too.
+    Record {
+        slot: usize,
+        position: Position,
+    },
+    /// A lane of one call; the number is unique.
     Single {
         number: u64,
     },
@@ -88,6 +93,10 @@ impl Hash for LaneId {
                 key.as_bytes().hash(state);
             }
             LaneId::Unkeyed { slot } | LaneId::Partition { slot } => state.write_usize(*slot),
+            LaneId::Record { slot, position } => {
+                state.write_usize(*slot);
+                state.write_u64(position.get());
+            }
             LaneId::Single { number } => state.write_u64(*number),
         }
     }

@@ -155,7 +155,6 @@ enum RecordState {
 #[derive(Debug)]
 pub(super) enum AdmittedRecord {
     Lanes(LaneSet, InFlight),
-    Unordered(InFlight),
     Rejected(InFlight, AttemptFailure),
 }
 
@@ -317,9 +316,8 @@ mod tests {
             &mut StoppedLanes::default(),
             Instant::now(),
             |admitted| {
-                let (AdmittedRecord::Lanes(_, in_flight)
-                | AdmittedRecord::Unordered(in_flight)
-                | AdmittedRecord::Rejected(in_flight, _)) = admitted;
+                let (AdmittedRecord::Lanes(_, in_flight) | AdmittedRecord::Rejected(in_flight, _)) =
+                    admitted;
                 taken = Some(in_flight);
             },
         );

@@ -7,7 +7,6 @@ use super::super::StopReason;
 use super::super::assignment::Assignment;
 use super::super::failure::AttemptFailure;
 use super::super::in_flight::{InFlight, RecordContext};
-use super::super::ordering::{LaneId, LaneSet};
 use super::super::partition::{AdmissionRules, AdmittedRecord};
 use super::super::worker_event::CompletionKind;
 use super::{Coordinator, CoordinatorConfig};
@@ -49,24 +48,24 @@ impl Coordinator {
     /// are full and resumes those that have room again.
     pub(super) fn admit(&mut self) {
         let now = self.now();
-        let CoordinatorConfig { order, unkeyed, limits, .. } = &self.config;
+        let CoordinatorConfig { order, has_limits, unkeyed, limits, .. } = &self.config;
         let mut reject: Vec<(InFlight, AttemptFailure)> = Vec::new();
         let batch = &mut self.batch;
         for state in self.slots.iter_mut().flatten() {
             // Attempts of an earlier assignment of the partition are still being ended.
-            let is_ending = |earlier: &Arc<Assignment>| {
-                earlier.slot == state.assignment.slot && earlier.cancel_hooks.is_any_registered()
-            };
-            if now < self.forced_until && self.forced.iter().any(is_ending) {
+            let is_earlier = |it: &&Arc<Assignment>| it.slot == state.assignment.slot;
+            let mut forced = self.forced.iter().filter(is_earlier);
+            if now < self.forced_until && forced.any(|it| it.cancel_hooks.is_any_registered()) {
+                continue;
+            }
+            // Where several records of a key run at once, the lane of a record does not keep it from
+            // its own earlier attempt.
+            let mut unawaited = self.unawaited.iter().filter(is_earlier);
+            if *has_limits && unawaited.any(|earlier| earlier.running() > 0) {
                 continue;
             }
             let each = |admitted| match admitted {
                 AdmittedRecord::Lanes(lanes, in_flight) => batch.push((lanes, in_flight)),
-                AdmittedRecord::Unordered(in_flight) => {
-                    self.single_lanes += 1;
-                    let lane = LaneId::Single { number: self.single_lanes };
-                    batch.push((LaneSet::One(lane), in_flight));
-                }
                 AdmittedRecord::Rejected(in_flight, why) => reject.push((in_flight, why)),
             };
             let pauses = &self.pauses;

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::super::buffer::BufferItem;
 use super::super::in_flight::InFlight;
-use super::super::ordering::{LaneSet, RecordLane};
+use super::super::ordering::{LaneId, LaneSet, RecordLane};
 use super::super::status::PauseReason;
 use super::super::stopped_lanes::StoppedLanes;
 use super::{
@@ -174,7 +174,11 @@ impl PartitionState {
                 entry.mark(held, &mut self.stuck);
                 AdmittedRecord::Lanes(LaneSet::Many(claims), in_flight)
             }
-            RecordLane::Unordered => AdmittedRecord::Unordered(in_flight),
+            RecordLane::Unordered => {
+                let slot = self.assignment.slot;
+                let position = entry.context.delivered.position;
+                AdmittedRecord::Lanes(LaneSet::One(LaneId::Record { slot, position }), in_flight)
+            }
             RecordLane::Rejected(why) => AdmittedRecord::Rejected(in_flight, why),
         })
     }

@@ -1,7 +1,7 @@
 //! Lanes of a simulated process: what the pool of the library is for a real consumer, as a state
 //! machine on one thread.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
 use super::super::in_flight::InFlight;
@@ -10,6 +10,7 @@ use super::super::ordering::{LaneId, LaneSet};
 use super::super::record_lanes::RecordLanes;
 use super::history::{Event, Place};
 use super::random::Random;
+use super::settings::Settings;
 use super::world::World;
 
 /// Lanes of a process.
@@ -19,6 +20,8 @@ pub(super) struct SimulatedLanes {
     member: usize,
     /// Whether a record replaces the one of its key that has not begun.
     is_latest: bool,
+    /// Maximum number of records of a key that run at once.
+    limit_per_key: usize,
     state: Mutex<LaneState>,
 }
 
@@ -89,20 +92,21 @@ fn place_of(in_flight: &InFlight) -> Place {
 }
 
 impl SimulatedLanes {
-    pub(super) fn new(world: Arc<World>, member: usize, is_latest: bool) -> Self {
-        SimulatedLanes { world, member, is_latest, state: Mutex::default() }
+    pub(super) fn new(world: Arc<World>, member: usize, settings: &Settings) -> Self {
+        let Settings { is_latest, limit_per_key, .. } = *settings;
+        SimulatedLanes { world, member, is_latest, limit_per_key, state: Mutex::default() }
     }
 
     /// Returns whether a record can begin.
     pub(super) fn is_ready(&self) -> bool {
         let state = self.state.lock().unwrap();
-        !state.retries.is_empty() || !state.ready().is_empty()
+        !state.retries.is_empty() || !state.ready(self.limit_per_key).is_empty()
     }
 
     /// Takes a record that can begin, with its turn.
     pub(super) fn take(self: &Arc<Self>, random: &mut Random) -> Option<(InFlight, CalledTurn)> {
         let mut state = self.state.lock().unwrap();
-        let mut ready: Vec<_> = state.ready().into_iter().map(Some).collect();
+        let mut ready: Vec<_> = state.ready(self.limit_per_key).into_iter().map(Some).collect();
         ready.extend((!state.retries.is_empty()).then_some(None));
         let (in_flight, number) = match random.pick(&ready)? {
             Some(index) => {
@@ -127,12 +131,17 @@ impl LaneState {
         self.tasks.iter_mut().rev().find(is_of)?.record.as_mut()
     }
 
-    /// Returns the tasks that conflict with no earlier one and have not begun.
-    fn ready(&self) -> Vec<usize> {
+    /// Returns the tasks that have not begun and conflict with no earlier one, or with fewer of their
+    /// key than the limit.
+    fn ready(&self, limit_per_key: usize) -> Vec<usize> {
         let (mut own, mut shared) = (HashSet::new(), HashSet::new());
+        let mut counts: HashMap<_, usize> = HashMap::new();
         let mut ready = Vec::new();
         for (index, task) in self.tasks.iter().enumerate() {
             let is_free = match &task.lanes {
+                LaneSet::One(lane @ LaneId::Key { .. }) if limit_per_key > 1 => {
+                    counts.get(lane).is_none_or(|count| *count < limit_per_key)
+                }
                 LaneSet::One(lane) => !own.contains(lane) && !shared.contains(lane),
                 LaneSet::Many(lanes) if lanes.is_barrier => index == 0,
                 LaneSet::Many(lanes) => {
@@ -145,7 +154,10 @@ impl LaneState {
                 ready.push(index);
             }
             match &task.lanes {
-                LaneSet::One(lane) => _ = own.insert(lane),
+                LaneSet::One(lane) => {
+                    own.insert(lane);
+                    *counts.entry(lane).or_default() += 1;
+                }
                 LaneSet::Many(lanes) if lanes.is_barrier => break,
                 LaneSet::Many(lanes) => {
                     own.extend(&lanes.exclusive);

@@ -190,7 +190,7 @@ impl Process {
         let (order, unkeyed) = stage.settings.order();
         let config = CoordinatorConfig {
             order,
-            has_limits: false,
+            has_limits: stage.settings.limit_per_key > 1,
             unkeyed,
             limits: stage.settings.limits(),
             commit_every: stage.settings.commit_every,
@@ -199,7 +199,7 @@ impl Process {
             cancel_grace: stage.settings.cancel_grace,
             on_event: Some(Box::new(on_event(world.clone(), member))),
         };
-        let lanes = Arc::new(SimulatedLanes::new(world.clone(), member, stage.settings.is_latest));
+        let lanes = Arc::new(SimulatedLanes::new(world.clone(), member, &stage.settings));
         let coordinator = Coordinator::new(Box::new(source), lanes.clone(), shared.clone(), config);
         let letters = SimulatedLetters::new(stage, member, Random::new(random.next()));
         let handler = Handler::new(stage, member);

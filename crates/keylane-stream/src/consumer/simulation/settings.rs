@@ -40,6 +40,10 @@ pub(super) struct Settings {
     pub(super) is_latest: bool,
     /// Records have several keys, over all partitions.
     pub(super) has_claims: bool,
+    /// Maximum number of records of a key that run at once.
+    pub(super) limit_per_key: usize,
+    /// Records without a key are in no order.
+    pub(super) is_unkeyed_free: bool,
 }
 
 impl Settings {
@@ -47,6 +51,8 @@ impl Settings {
         let is_transactional = random.chance(25);
         let by_partition = random.chance(15);
         let has_claims = random.chance(25) && !by_partition;
+        let is_latest = random.chance(20) && !by_partition && !has_claims;
+        let has_limit = random.chance(25) && !by_partition && !has_claims && !is_latest;
         Settings {
             partitions: random.within(1..4),
             keys: random.within(1..6),
@@ -68,8 +74,10 @@ impl Settings {
             is_sync: random.chance(25) && !is_transactional,
             is_cancellable: random.chance(70),
             is_transactional,
-            is_latest: random.chance(20) && !by_partition && !has_claims,
+            is_latest,
             has_claims,
+            limit_per_key: if has_limit { random.within(2..5) as usize } else { 1 },
+            is_unkeyed_free: random.chance(25) && !by_partition,
         }
     }
 
@@ -85,7 +93,11 @@ impl Settings {
         } else {
             OrderBy::Key
         };
-        (order, UnkeyedPolicy::OneByOne)
+        let unkeyed = match self.is_unkeyed_free {
+            true => UnkeyedPolicy::Unordered,
+            false => UnkeyedPolicy::OneByOne,
+        };
+        (order, unkeyed)
     }
 
     pub(super) fn limits(&self) -> InFlightLimits {

@@ -18,10 +18,16 @@ pub(super) fn started(state: &mut State<'_>, member: usize, place: Place, attemp
     // Keys are kept apart in a process, also over two assignments of the partition.
     let settings = state.settings;
     let own = &state.records[&(place.partition, place.position)];
+    // Records without a key run one by one in each case.
+    let limit = if own.key == UNKEYED { 1 } else { settings.limit_per_key };
+    let mut overlapping = 0;
     for other in state.records.values() {
         let is_same = conflict(settings, own, other);
         if is_same && other.place != place && other.running.contains(&member) {
-            wrong.push(format!("overlaps {:?} of its key", other.place));
+            overlapping += 1;
+            if overlapping >= limit {
+                wrong.push(format!("overlaps {:?} of its key", other.place));
+            }
         }
         let elsewhere = other.running.iter().copied().filter(|running| *running != member);
         let both =
@@ -52,10 +58,10 @@ pub(super) fn started(state: &mut State<'_>, member: usize, place: Place, attemp
             }
             let before =
                 state.records.range((place.partition, 0)..(place.partition, place.position));
-            for (_, earlier) in before.filter(|(_, earlier)| conflict(settings, earlier, own)) {
-                if !is_done(earlier.place.position) {
-                    wrong.push(format!("starts before {:?} of its key is done", earlier.place));
-                }
+            let of_key = before.filter(|(_, earlier)| conflict(settings, earlier, own));
+            let open = of_key.filter(|(_, earlier)| !is_done(earlier.place.position));
+            for (_, earlier) in open.skip(limit - 1) {
+                wrong.push(format!("starts before {:?} of its key is done", earlier.place));
             }
             let running = tenancy.attempts.values().filter(|attempts| attempts.is_running);
             if running.count() >= state.settings.records {
