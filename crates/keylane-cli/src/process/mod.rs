@@ -2,6 +2,7 @@
 
 mod attempt;
 mod capture;
+mod child_end;
 mod children;
 mod collect;
 mod command_ender;
@@ -15,12 +16,12 @@ mod start_errors;
 
 pub(crate) use attempt::{AttemptClock, AttemptFailure, AttemptTimes, EndedAttempt, RecordEnd};
 pub(crate) use capture::OutputCapture;
+pub(crate) use child_end::{describe, describe_end};
 pub(crate) use children::ChildProcesses;
 pub(crate) use collect::{CapturedOutput, OutputReceiver, OutputStream};
 pub(crate) use command_ender::CommandEnder;
-pub(crate) use overdue::describe_end;
 pub(crate) use program_search::resolve;
-pub(crate) use record_process::{CommandInput, RecordCommand, RecordProcessRunner, describe};
+pub(crate) use record_process::{CommandInput, RecordCommand, RecordProcessRunner};
 #[cfg(feature = "consume")]
 pub(crate) use registry::guarded_with_grace;
 pub(crate) use registry::{guarded, guarded_beside};

@@ -1,12 +1,9 @@
 //! Deadline of a command: it gets TERM when its time is over, and KILL a grace time later. Another grace time later, output
 //! that a process outside of its group keeps open is not awaited any more.
 
-use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-
-use super::record_process::describe;
 
 /// Time between TERM and KILL.
 const GRACE: Duration = Duration::from_secs(2);
@@ -45,13 +42,5 @@ impl CommandDeadline {
     /// Returns the timeout if it is over.
     pub(super) fn exceeded(&self) -> Option<Duration> {
         self.timeout.filter(|_| self.signals.len() < 2)
-    }
-}
-
-/// Describes the end of a command, with the timeout that it has exceeded.
-pub(crate) fn describe_end(status: ExitStatus, exceeded: Option<Duration>) -> String {
-    match exceeded {
-        Some(timeout) => format!("it took longer than {timeout:?} ({})", describe(status)),
-        None => describe(status),
     }
 }

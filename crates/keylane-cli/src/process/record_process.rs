@@ -21,9 +21,10 @@ use crate::run::{CoordinatorEvent, StopCause};
 use crate::run_stats::{RecordLocation, RunStats};
 
 use super::attempt::{AttemptClock, AttemptFailure, AttemptTimes, EndedAttempt, RecordEnd};
+use super::child_end::describe_end;
 use super::children::ChildProcesses;
 use super::collect::{OutputReceiver, OutputStream, collect};
-use super::overdue::{CommandDeadline, describe_end};
+use super::overdue::CommandDeadline;
 use super::start_errors::why_not_started;
 
 thread_local! {
@@ -243,17 +244,5 @@ impl Remains {
     fn lost(why: String) -> Self {
         let failure = AttemptFailure { why: why.clone(), is_final: true };
         Remains { end: RecordEnd::Failed(why), result: Err(failure), is_lost: true }
-    }
-}
-
-/// Exit status of a child for humans.
-pub(crate) fn describe(status: ExitStatus) -> String {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => format!("exit status {code}"),
-        (None, Some(signal)) => match signal_hook::low_level::signal_name(signal) {
-            Some(name) => format!("ended by signal {signal} ({name})"),
-            None => format!("ended by signal {signal}"),
-        },
-        (None, None) => status.to_string(),
     }
 }

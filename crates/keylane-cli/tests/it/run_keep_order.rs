@@ -177,7 +177,8 @@ fn more_output_than_memory_should_hold_waits_in_files() {
         let outcome = run(&words, numbers(60));
         outcome.expect(0, &[]);
         assert_eq!(outcome.stdout.len(), 60 * 1_500_000 + numbers(60).len());
-        let ends: Vec<_> = outcome.stdout.lines().map(|line| line.trim_start_matches('x')).collect();
+        let ends: Vec<_> =
+            outcome.stdout.lines().map(|line| line.trim_start_matches('x')).collect();
         assert_eq!(ends, numbers(60).lines().collect::<Vec<_>>());
     }
 }

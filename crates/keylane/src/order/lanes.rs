@@ -13,7 +13,6 @@ mod explain;
 mod failed;
 mod pause;
 mod rate;
-mod ready_queue;
 mod release;
 mod successors;
 
@@ -28,12 +27,12 @@ use hashbrown::HashTable;
 pub(crate) use self::explain::{AheadCounts, FoundTask};
 pub(crate) use self::failed::{FailedOwner, FailedTask};
 pub(crate) use self::pause::{KeyStop, PauseReasons, TakenTasks};
-use self::ready_queue::ReadyQueue;
 use super::concurrency_limits::ConcurrencyLimits;
 use super::failure_counts::FailureCounts;
 use super::hot_keys::HotKeys;
 use super::lane_index::{LaneIndex, spread};
 use super::rate_limiter::RateLimiter;
+use super::ready_queue::ReadyQueue;
 use super::rollup::RoleGrant;
 use super::segment_queue::DrainQueue;
 use super::{
@@ -68,7 +67,7 @@ pub(crate) struct Lanes<K, W> {
     backlog: DrainQueue<InboxEntry<K, W>>,
     /// Ready queue: tasks that hold their lanes and wait only for a worker. In the order of
     /// submission, if tasks begin so.
-    ready: ReadyQueue<K, W>,
+    ready: ReadyQueue<ReadyTask<K, W>>,
     /// Number of backlog tasks to take before the next task of `ready`.
     backlog_turns: usize,
     /// Recent run counts of keys that have no wait queue.

@@ -17,6 +17,7 @@ mod lanes;
 mod one_or_many;
 mod rate;
 mod rate_limiter;
+mod ready_queue;
 mod rollup;
 mod segment_queue;
 mod task_meta;

@@ -66,7 +66,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             // A task in the ready queue has its key.
             if let Some(held) = self.try_start(entry, true, &mut task_slot) {
                 let (work, key, meta) = (task_slot.take(), task_slot.key.take(), task_slot.meta);
-                self.ready.push(ReadyTask { work, key, meta, held });
+                self.push_ready(ReadyTask { work, key, meta, held });
             }
         }
     }
@@ -123,7 +123,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             InboxEntry::Unkeyed { rollup } => {
                 self.free_running += 1;
                 if let Some(ready) = GrantResult::part_of(&rollup).ready() {
-                    self.ready.push(ready);
+                    self.push_ready(ready);
                 }
                 None
             }
@@ -142,7 +142,13 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     #[cold]
     pub(super) fn requeue(&mut self, slot: usize, task_slot: &mut TaskSlot<K, W>) {
         let (work, key, meta) = (task_slot.take(), task_slot.key.take(), task_slot.meta);
-        self.ready.push(ReadyTask { work, key, meta, held: HeldLanes::Lane(slot) });
+        self.push_ready(ReadyTask { work, key, meta, held: HeldLanes::Lane(slot) });
+    }
+
+    /// Adds a task to the ready queue.
+    #[inline]
+    pub(super) fn push_ready(&mut self, task: ReadyTask<K, W>) {
+        self.ready.push(task.meta.seq, task);
     }
 
     /// Enters a task whose key has an open lane: it joins the holders, or waits.
@@ -168,7 +174,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     /// Makes a rollup ready whose last grant came from outside of this shard.
     pub(crate) fn make_ready(&mut self, rollup: &Arc<Rollup<K, W>>) {
         if let Some(ready) = GrantResult::all_of(rollup) {
-            self.ready.push(ready);
+            self.push_ready(ready);
         }
     }
 
@@ -221,7 +227,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             self.replacing.push(rollup.clone());
         }
         if let Some(ready) = granted.ready() {
-            self.ready.push(ready);
+            self.push_ready(ready);
         }
     }
 
@@ -245,7 +251,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         self.replacing.retain(|it| !Arc::ptr_eq(it, rollup));
         let Some(work) = work else { return (None, self.release_part(rollup.part(0))) };
         let slot = rollup.held_slot();
-        self.ready.push(ReadyTask::all_of(rollup, work));
+        self.push_ready(ReadyTask::all_of(rollup, work));
         (self.recall_if_paused(slot), None)
     }
 

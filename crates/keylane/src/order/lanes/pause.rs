@@ -390,7 +390,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                     }
                     taken.part(rollup, PartPlace::Outside);
                 }
-                other => self.ready.push(other),
+                other => self.push_ready(other),
             }
         }
         let holders = &mut self.lanes[slot].holders;
@@ -506,7 +506,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                     rollup.part(0).set_place(PartPlace::Waits(slot));
                     back.push_back(LaneEntry::Part { rollup, claim: 0 });
                 }
-                other => self.ready.push(other),
+                other => self.push_ready(other),
             }
         }
         let lane = &mut self.lanes[slot];

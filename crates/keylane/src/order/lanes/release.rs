@@ -269,7 +269,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             LaneEntry::Task { meta, key, work, .. } => {
                 lane.since = meta.time;
                 let held = HeldLanes::Lane(slot);
-                self.ready.push(ReadyTask { work, key: Some(key), meta, held });
+                self.push_ready(ReadyTask { work, key: Some(key), meta, held });
             }
             LaneEntry::Part { rollup, claim } => {
                 let granted = match rollup.has_failed() {
@@ -307,7 +307,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         {
             *granted = true;
             if let Some(ready) = GrantResult::part_of(rollup).ready() {
-                self.ready.push(ready);
+                self.push_ready(ready);
             }
         }
     }

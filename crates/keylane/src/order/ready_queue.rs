@@ -2,25 +2,23 @@
 //! or in the order of their submission.
 
 use std::cmp::Ordering;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 use slab::Slab;
 
-use super::*;
-
 /// Ready queue of one shard.
 #[derive(Debug)]
-pub(super) enum ReadyQueue<K, W> {
+pub(crate) enum ReadyQueue<T> {
     /// In the order in which the tasks became ready.
-    Fifo(VecDeque<ReadyTask<K, W>>),
+    Fifo(VecDeque<T>),
     /// In the order of submission. The set does not have the tasks themselves, because it moves its
     /// entries, and tasks can be large.
-    Sorted { places: BTreeSet<ReadyPlace>, tasks: Slab<ReadyTask<K, W>> },
+    Sorted { places: BTreeSet<ReadyPlace>, tasks: Slab<T> },
 }
 
 /// Place of a task in the order of submission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ReadyPlace {
+pub(crate) struct ReadyPlace {
     /// Sequence number of the task.
     seq: u32,
     /// Slot in the table of tasks.
@@ -42,30 +40,30 @@ impl PartialOrd for ReadyPlace {
     }
 }
 
-impl<K, W> ReadyQueue<K, W> {
+impl<T> ReadyQueue<T> {
     /// Creates a queue in the order in which tasks become ready.
-    pub(super) fn fifo() -> Self {
+    pub(crate) fn fifo() -> Self {
         ReadyQueue::Fifo(VecDeque::new())
     }
 
     /// Creates a queue in the order of submission.
-    pub(super) fn sorted() -> Self {
+    pub(crate) fn sorted() -> Self {
         ReadyQueue::Sorted { places: BTreeSet::new(), tasks: Slab::new() }
     }
 
     /// Returns whether the order is that of submission.
     #[inline]
-    pub(super) fn is_sorted(&self) -> bool {
+    pub(crate) fn is_sorted(&self) -> bool {
         matches!(self, ReadyQueue::Sorted { .. })
     }
 
     #[inline]
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     #[inline]
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         match self {
             ReadyQueue::Fifo(tasks) => tasks.len(),
             ReadyQueue::Sorted { tasks, .. } => tasks.len(),
@@ -73,7 +71,7 @@ impl<K, W> ReadyQueue<K, W> {
     }
 
     /// Returns the task whose turn is next.
-    pub(super) fn front(&self) -> Option<&ReadyTask<K, W>> {
+    pub(crate) fn front(&self) -> Option<&T> {
         match self {
             ReadyQueue::Fifo(tasks) => tasks.front(),
             ReadyQueue::Sorted { places, tasks } => {
@@ -82,12 +80,12 @@ impl<K, W> ReadyQueue<K, W> {
         }
     }
 
+    /// Adds a task with this number in the order of submission.
     #[inline]
-    pub(super) fn push(&mut self, task: ReadyTask<K, W>) {
+    pub(crate) fn push(&mut self, seq: u32, task: T) {
         match self {
             ReadyQueue::Fifo(tasks) => tasks.push_back(task),
             ReadyQueue::Sorted { places, tasks } => {
-                let seq = task.meta.seq;
                 let slot = u32::try_from(tasks.insert(task)).expect("a shard has fewer tasks");
                 places.insert(ReadyPlace { seq, slot });
             }
@@ -95,7 +93,7 @@ impl<K, W> ReadyQueue<K, W> {
     }
 
     #[inline]
-    pub(super) fn pop(&mut self) -> Option<ReadyTask<K, W>> {
+    pub(crate) fn pop(&mut self) -> Option<T> {
         match self {
             ReadyQueue::Fifo(tasks) => tasks.pop_front(),
             ReadyQueue::Sorted { places, tasks } => {
@@ -106,7 +104,7 @@ impl<K, W> ReadyQueue<K, W> {
     }
 
     /// Iterates over the tasks, the next one first.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &ReadyTask<K, W>> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         let (fifo, sorted) = match self {
             ReadyQueue::Fifo(tasks) => (Some(tasks), None),
             ReadyQueue::Sorted { places, tasks } => (None, Some((places, tasks))),
@@ -118,7 +116,7 @@ impl<K, W> ReadyQueue<K, W> {
     }
 
     /// Removes all tasks, and returns them in their order.
-    pub(super) fn take_all(&mut self) -> VecDeque<ReadyTask<K, W>> {
+    pub(crate) fn take_all(&mut self) -> VecDeque<T> {
         match self {
             ReadyQueue::Fifo(tasks) => std::mem::take(tasks),
             ReadyQueue::Sorted { .. } => std::iter::from_fn(|| self.pop()).collect(),
@@ -130,35 +128,27 @@ impl<K, W> ReadyQueue<K, W> {
 mod tests {
     use super::*;
 
-    fn task(seq: u32) -> ReadyTask<(), u32> {
-        let meta = TaskMeta { seq, ..TaskMeta::default() };
-        ReadyTask { work: seq, key: None, meta, held: HeldLanes::Free }
-    }
-
-    fn works<'q>(tasks: impl Iterator<Item = &'q ReadyTask<(), u32>>) -> Vec<u32> {
-        tasks.map(|task| task.work).collect()
-    }
-
     #[test]
     fn a_sorted_queue_has_the_order_of_submission_also_where_numbers_wrap_around() {
         let mut queue = ReadyQueue::sorted();
         for seq in [1, u32::MAX, 7, u32::MAX - 3, 0] {
-            queue.push(task(seq));
+            queue.push(seq, seq);
         }
         let order = [u32::MAX - 3, u32::MAX, 0, 1, 7];
-        assert_eq!(works(queue.iter()), order);
-        assert_eq!(queue.front().map(|task| task.work), Some(u32::MAX - 3));
-        assert_eq!(queue.pop().map(|task| task.work), Some(u32::MAX - 3));
-        assert_eq!(works(queue.take_all().iter()), order[1..]);
+        assert_eq!(queue.iter().copied().collect::<Vec<_>>(), order);
+        assert_eq!(queue.front().copied(), Some(u32::MAX - 3));
+        assert_eq!(queue.pop(), Some(u32::MAX - 3));
+        assert_eq!(queue.take_all(), &order[1..]);
         assert!(queue.is_empty() && queue.is_sorted());
     }
 
     #[test]
     fn another_queue_has_the_order_in_which_tasks_became_ready() {
         let mut queue = ReadyQueue::fifo();
-        [3, 1, 2].map(|seq| queue.push(task(seq)));
-        assert_eq!(works(queue.iter()), [3, 1, 2]);
-        assert_eq!(queue.pop().map(|task| task.work), Some(3));
-        assert_eq!((works(queue.take_all().iter()), queue.len()), (vec![1, 2], 0));
+        [3, 1, 2].map(|seq| queue.push(seq, seq));
+        assert_eq!(queue.iter().copied().collect::<Vec<_>>(), [3, 1, 2]);
+        assert_eq!(queue.pop(), Some(3));
+        assert_eq!(queue.take_all(), [1, 2]);
+        assert!(queue.is_empty());
     }
 }
