@@ -145,7 +145,9 @@ mod tests {
     #[test]
     fn another_queue_has_the_order_in_which_tasks_became_ready() {
         let mut queue = ReadyQueue::fifo();
-        [3, 1, 2].map(|seq| queue.push(seq, seq));
+        for seq in [3, 1, 2] {
+            queue.push(seq, seq);
+        }
         assert_eq!(queue.iter().copied().collect::<Vec<_>>(), [3, 1, 2]);
         assert_eq!(queue.pop(), Some(3));
         assert_eq!(queue.take_all(), [1, 2]);
