@@ -103,10 +103,11 @@ impl Leases {
         }
     }
 
-    /// Withdraws a lease that no worker has seen: its attempt does not count.
+    /// Withdraws a lease that no worker has seen, or that its worker returns: its attempt does not
+    /// count.
     pub(super) fn withdraw(&self, engine: &mut EngineState, fence: u64, now: Timestamp) {
         let Some(running) = engine.running.remove(&fence) else { return };
-        let failure = AttemptFailure::passing("the request for it was broken off");
+        let failure = AttemptFailure::passing("its lease was withdrawn");
         self.ends.end_with(engine, running, fence, RunEnd::Withdrawn, Err(failure), now);
     }
 

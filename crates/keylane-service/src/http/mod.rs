@@ -25,6 +25,7 @@ mod job_path;
 mod jobs;
 mod keys;
 mod kinds;
+mod lease_batches;
 mod leases;
 mod logs;
 mod middleware;

@@ -36,6 +36,10 @@ use crate::wire;
         wire::HeartbeatResponse,
         wire::CompleteRequest,
         wire::FailRequest,
+        wire::HeartbeatBatch,
+        wire::HeartbeatResults,
+        wire::CompleteBatch,
+        wire::CompleteResults,
         wire::AuditEntry,
         wire::Event,
         wire::SubmitBatch,
@@ -157,6 +161,11 @@ const OPERATIONS: &[Operation] = operations! {
         answers [(200, Some("KeyView"))]; problems [404, 409, 503, 507];
     post "/v1/leases" "Claim subtasks" body "ClaimRequest" true;
         answers [(200, Some("Claim"))]; problems [400, 413, 422, 503];
+    post "/v1/leases/heartbeat" "Extend leases, each by itself" body "HeartbeatBatch" true;
+        answers [(200, Some("HeartbeatResults"))]; problems [400, 413, 422];
+    post "/v1/leases/complete" "Report the ends of leases, each by itself, and possibly claim the next subtasks"
+        body "CompleteBatch" true;
+        answers [(200, Some("CompleteResults"))]; problems [400, 413, 422, 503, 507];
     post "/v1/leases/{id}/heartbeat" "Extend a lease" body "HeartbeatRequest" false;
         answers [(200, Some("HeartbeatResponse"))]; problems [400, 404, 409, 413, 415, 422];
     post "/v1/leases/{id}/complete" "Report a success" body "CompleteRequest" false;

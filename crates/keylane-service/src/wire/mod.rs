@@ -15,6 +15,7 @@ mod job;
 mod key;
 mod kind;
 mod lease;
+mod lease_batch;
 mod log;
 mod number;
 mod object;
@@ -39,6 +40,10 @@ pub use key::{KeyHead, KeyState, KeyView};
 pub use kind::{KindPatch, KindSetting, KindView, PauseKindRequest, ResetKindRequest};
 pub use lease::{
     Claim, ClaimRequest, CompleteRequest, FailRequest, HeartbeatRequest, HeartbeatResponse, Lease,
+};
+pub use lease_batch::{
+    CompleteBatch, CompleteResult, CompleteResults, HeartbeatBatch, HeartbeatResult,
+    HeartbeatResults, LeaseEnd,
 };
 pub use log::AttemptLog;
 pub(crate) use object::Object;

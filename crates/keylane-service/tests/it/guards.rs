@@ -45,6 +45,8 @@ const NEEDED: &[(&str, &str)] = &[
     ("get /v1/keys/{key}", "read"),
     ("post /v1/keys/{key}/{what}", "operate"),
     ("post /v1/leases", "worker"),
+    ("post /v1/leases/heartbeat", "worker"),
+    ("post /v1/leases/complete", "worker"),
     ("post /v1/leases/{id}/heartbeat", "worker"),
     ("post /v1/leases/{id}/complete", "worker"),
     ("post /v1/leases/{id}/fail", "worker"),

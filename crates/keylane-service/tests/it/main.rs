@@ -26,6 +26,7 @@ mod kinds;
 mod large_crash;
 mod late_crash;
 mod latest;
+mod lease_batches;
 mod leases;
 mod leases_kept;
 mod limits;
