@@ -85,6 +85,7 @@ impl AttemptEnds {
         if let Some(held) = &running.lease {
             held.promised_to.into_iter().for_each(|ask| engine.claimers.break_promise(ask));
             engine.claimers.ended(running.kind);
+            engine.workers.lease_ends(held.worker);
             admit_leases(&self.kinds, engine, [running.kind], now);
         }
         let is_withdrawn = end == RunEnd::Withdrawn;

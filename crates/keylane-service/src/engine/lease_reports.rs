@@ -11,9 +11,10 @@ use parking_lot::MutexGuard;
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
-use super::engine_state::{EngineState, RunningAttempt};
+use super::engine_state::EngineState;
 use super::persistence::PendingWrite;
 use super::remote_workers::{RemoteWorkers, WorkRequest};
+use super::work_claims::LeaseState;
 use crate::handle::{AttemptFailure, AttemptOutput};
 use crate::request_error::RequestError;
 use crate::scheduler::Step;
@@ -53,13 +54,17 @@ pub(crate) enum LeaseOutcome {
 pub(crate) type ReportResults = Vec<Result<(), RequestError>>;
 
 impl RemoteWorkers {
-    /// Renews leases. Returns the result of each.
-    pub(crate) fn heartbeat(&self, ids: &[String]) -> Vec<Result<HeartbeatResponse, RequestError>> {
+    /// Renews leases for a caller with this token. Returns the result of each.
+    pub(crate) fn heartbeat(
+        &self,
+        ids: &[String],
+        token: &str,
+    ) -> Vec<Result<HeartbeatResponse, RequestError>> {
         let mut engine = self.state.lock();
         let mut results = Vec::with_capacity(ids.len());
         for part in ids.chunks(AT_ONCE) {
-            let now = self.clock.now();
-            results.extend(part.iter().map(|id| beat(&mut engine, id, now)));
+            let at = self.heard(token);
+            results.extend(part.iter().map(|id| beat(&mut engine, id, at)));
             MutexGuard::bump(&mut engine);
         }
         results
@@ -69,18 +74,20 @@ impl RemoteWorkers {
     pub(crate) async fn report_one(
         self: &Arc<Self>,
         report: LeaseReport,
+        token: &str,
     ) -> Result<(), RequestError> {
-        self.report(vec![report]).await?.remove(0)
+        self.report(vec![report], token).await?.remove(0)
     }
 
     /// Ends leases. Returns when all ends that count are on the disk.
     pub(crate) async fn report(
         self: &Arc<Self>,
         reports: Vec<LeaseReport>,
+        token: &str,
     ) -> Result<ReportResults, RequestError> {
         let (results, written) = {
             let mut engine = self.persistence.writable_engine()?;
-            let (results, written) = self.end_all(&mut engine, reports)?;
+            let (results, written) = self.end_all(&mut engine, reports, token)?;
             self.persistence.write_next(&mut engine);
             (results, written)
         };
@@ -105,8 +112,8 @@ impl RemoteWorkers {
         let kinds = self.leased_kinds(&request.kinds)?;
         let (results, written, claim) = {
             let mut engine = self.persistence.writable_engine()?;
-            let (results, written) = self.end_all(&mut engine, reports)?;
-            let claim = self.open_claim(&mut engine, kinds, request.most, request.worker);
+            let (results, written) = self.end_all(&mut engine, reports, &request.token)?;
+            let claim = self.open_claim(&mut engine, kinds, &request);
             // With a claim the dispatcher writes, after it has promised all that it can.
             if claim.is_err() {
                 self.persistence.write_next(&mut engine);
@@ -131,12 +138,13 @@ impl RemoteWorkers {
         &self,
         engine: &mut MutexGuard<'_, EngineState>,
         reports: Vec<LeaseReport>,
+        token: &str,
     ) -> Result<(ReportResults, Option<PendingWrite>), RequestError> {
         let mut results = Vec::with_capacity(reports.len());
         let mut reports = reports.into_iter();
         while reports.len() > 0 {
-            let now = self.clock.now();
-            results.extend(reports.by_ref().take(AT_ONCE).map(|it| self.end_one(engine, it, now)));
+            let at = self.heard(token);
+            results.extend(reports.by_ref().take(AT_ONCE).map(|it| self.end_one(engine, it, at)));
             if reports.len() > 0 {
                 MutexGuard::bump(engine);
             }
@@ -146,13 +154,18 @@ impl RemoteWorkers {
         Ok((results, written))
     }
 
+    /// Returns the moment, under the lock of the engine state, of a request with this token.
+    fn heard<'r>(&self, token: &'r str) -> Heard<'r> {
+        Heard { now: self.clock.now(), steady_ms: self.clock.steady_ms(), token }
+    }
+
     fn end_one(
         &self,
         engine: &mut EngineState,
         report: LeaseReport,
-        now: Timestamp,
+        at: Heard<'_>,
     ) -> Result<(), RequestError> {
-        let fence = held(engine, &report.id)?;
+        let fence = held(engine, &report.id, at)?;
         if let Some(log) = report.log {
             let running = engine.running.get_mut(&fence).expect("the lease was just found");
             running.log = AttemptOutput::keeping(self.kinds.get(running.kind).log_bytes);
@@ -162,45 +175,52 @@ impl RemoteWorkers {
             LeaseOutcome::Succeeded(result) => Ok(result),
             LeaseOutcome::Failed(failure) => Err(failure),
             LeaseOutcome::Released => {
-                self.leases.withdraw(engine, fence, now);
+                self.leases.withdraw(engine, fence, at.now);
                 return Ok(());
             }
         };
-        let ends = self.ends.end_answered(engine, fence, answer, now);
+        let ends = self.ends.end_answered(engine, fence, answer, at.now);
         assert!(ends, "the lease was just found");
         Ok(())
     }
+}
+
+/// Moment and token of a request about leases.
+#[derive(Clone, Copy)]
+struct Heard<'r> {
+    now: Timestamp,
+    steady_ms: u64,
+    token: &'r str,
 }
 
 /// Renews a lease.
 fn beat(
     engine: &mut EngineState,
     id: &str,
-    now: Timestamp,
+    at: Heard<'_>,
 ) -> Result<HeartbeatResponse, RequestError> {
-    let fence = held(engine, id)?;
+    let fence = held(engine, id, at)?;
     let running = engine.running.get_mut(&fence).expect("the lease was just found");
     let cancel = running.cancel.is_cancelled();
     let lease = running.lease.as_mut().expect("the run has a lease");
-    lease.renew(now);
+    lease.renew(at.now);
     Ok(HeartbeatResponse { expires_at: lease.ends(), cancel })
 }
 
-/// Returns the fence in a lease's id, if the lease is held.
-fn held(engine: &EngineState, id: &str) -> Result<u64, RequestError> {
+/// Returns the fence in a lease's id, if the lease is held, and notes that its worker was heard of.
+fn held(engine: &mut EngineState, id: &str, at: Heard<'_>) -> Result<u64, RequestError> {
     let mut words = id.strip_prefix("lease_").unwrap_or_default().splitn(3, '_');
     let fence = words.next().and_then(|word| word.parse().ok());
     let number: Option<u32> = words.next().and_then(|word| word.parse().ok());
     let (Some(fence), Some(number), Some(job)) = (fence, number, words.next()) else {
         return Err(RequestError::Unknown { what: format!("lease {id}") });
     };
-    let is_held = |running: &&RunningAttempt| {
-        running.lease.as_ref().is_some_and(|held| held.promised_to.is_none())
-    };
-    let running = engine.running.get(&fence).filter(is_held);
-    let is_this = running.is_some_and(|running| {
-        let live = engine.live.get(&running.job);
-        running.step == Step::Subtask(number) && live.is_some_and(|live| live.id.to_string() == job)
-    });
-    if is_this { Ok(fence) } else { Err(RequestError::LeaseLost) }
+    let running = engine.running.get_mut(&fence).ok_or(RequestError::LeaseLost)?;
+    let live = engine.live.get(&running.job);
+    let is_this = running.step == Step::Subtask(number)
+        && live.is_some_and(|live| live.id.to_string() == job);
+    let is_held = |lease: &&mut LeaseState| is_this && lease.promised_to.is_none();
+    let lease = running.lease.as_mut().filter(is_held).ok_or(RequestError::LeaseLost)?;
+    lease.worker = engine.workers.heard_of_lease(lease.worker, at.token, at.steady_ms);
+    Ok(fence)
 }

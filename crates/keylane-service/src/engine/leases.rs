@@ -60,7 +60,8 @@ impl Leases {
     ) {
         let promise = engine.claimers.promise(running.kind);
         let promise = promise.expect("a kind starts no more than its open claims take");
-        let worker = promise.worker.clone().map(String::into_boxed_str);
+        engine.workers.lease_begins(promise.worker);
+        let worker = engine.workers.name(promise.worker).map(Into::into);
         let stage = AttemptStage::Leased { fence, since_ms: now.0, worker };
         let subtask = SubtaskId { job: running.job, number: running.number };
         engine.unwritten.changes.mark(subtask, LatestAttempt { attempt: running.attempt, stage });
@@ -185,6 +186,7 @@ impl Leases {
         let deadline = Timestamp(begun.0.saturating_add(millis(most))).max(expires);
         engine.check_order(SubtaskId { job, number: subtask }, &keys);
         let slot = engine.slots.take();
+        let worker = engine.workers.restore_lease(worker.as_deref(), self.ends.clock.steady_ms());
         let running = RunningAttempt {
             job,
             step,

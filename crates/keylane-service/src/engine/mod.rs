@@ -12,7 +12,7 @@
 //!
 //! | | files |
 //! |---|---|
-//! | state | `engine_state`, `outcomes`, `activation`, `held_jobs`, `hold_transitions`, `work_claims`, `order_check`, `step_numbers`, `failures`, `fences`, `versions`, `pace` |
+//! | state | `engine_state`, `outcomes`, `activation`, `held_jobs`, `hold_transitions`, `work_claims`, `worker_table`, `order_check`, `step_numbers`, `failures`, `fences`, `versions`, `pace` |
 //! | submission | `submission`, `job_submission`, `batch`, `client_id`, `idempotency`, `name_locks`, `capacity`, `submit_reply`, `split_result` |
 //! | dispatch | `dispatch`, `attempt`, `attempt_ends`, `leases`, `lease_reports`, `remote_workers`, `logs`, `random` |
 //! | persistence | `persistence`, `rejected_change`, `store_status`, `recovery`, `retention`, `backups/`, `job_end_times`, `ticker` |
@@ -80,6 +80,7 @@ mod timer;
 mod versions;
 mod wall_clock;
 mod work_claims;
+mod worker_table;
 
 pub(crate) use self::core::Core;
 #[cfg(any(test, fuzzing))]

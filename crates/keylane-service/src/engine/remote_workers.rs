@@ -41,6 +41,8 @@ pub(crate) struct WorkRequest {
     pub(crate) wait: Duration,
     /// Name of the worker.
     pub(crate) worker: Option<String>,
+    /// Name of the worker's token.
+    pub(crate) token: String,
 }
 
 /// Open claim for work. If it is dropped before its [end](Self::end), because the client has
@@ -48,6 +50,8 @@ pub(crate) struct WorkRequest {
 pub(super) struct WorkClaim {
     workers: Arc<RemoteWorkers>,
     number: u64,
+    /// Number of the worker.
+    worker: u64,
     kinds: Vec<u32>,
     given: Arc<super::work_claims::GrantQueue>,
     is_over: bool,
@@ -59,6 +63,7 @@ impl WorkClaim {
     fn end(&mut self, engine: &mut EngineState, now: Timestamp) -> Vec<u64> {
         self.is_over = true;
         engine.claimers.leave(self.number);
+        engine.workers.claim_ends(self.worker, self.workers.clock.steady_ms());
         admit_leases(&self.workers.kinds, engine, self.kinds.iter().copied(), now);
         self.given.take()
     }
@@ -115,7 +120,7 @@ impl RemoteWorkers {
         closing: &CancellationToken,
     ) -> Result<Vec<Lease>, RequestError> {
         let kinds = self.leased_kinds(&request.kinds)?;
-        let claim = self.open_claim(&mut self.state.lock(), kinds, request.most, request.worker)?;
+        let claim = self.open_claim(&mut self.state.lock(), kinds, &request)?;
         self.wake.notify();
         Ok(self.fulfil(claim, request.wait, closing).await)
     }
@@ -125,16 +130,18 @@ impl RemoteWorkers {
         self: &Arc<Self>,
         engine: &mut EngineState,
         kinds: Vec<u32>,
-        most: u32,
-        worker: Option<String>,
+        request: &WorkRequest,
     ) -> Result<WorkClaim, RequestError> {
         if engine.is_draining {
             return Err(RequestError::Draining);
         }
         let now = self.clock.now();
-        let (number, given) = engine.claimers.ask(kinds.clone(), most, worker);
+        let (name, steady_ms) = (request.worker.as_deref(), self.clock.steady_ms());
+        let worker = engine.workers.heard(&request.token, name, steady_ms);
+        engine.workers.claim_begins(worker, &kinds);
+        let (number, given) = engine.claimers.ask(kinds.clone(), request.most, worker);
         admit_leases(&self.kinds, engine, kinds.iter().copied(), now);
-        Ok(WorkClaim { workers: Arc::clone(self), number, kinds, given, is_over: false })
+        Ok(WorkClaim { workers: Arc::clone(self), number, worker, kinds, given, is_over: false })
     }
 
     /// Waits for the first lease of a claim, up to `wait` and no longer than until `closing`, and

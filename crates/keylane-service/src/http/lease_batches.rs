@@ -26,19 +26,19 @@ const MAX_IDS_BYTES: usize = 1024 * 1024;
 
 async fn heartbeat(
     Shared(state): Shared<AppState>,
-    _: Leaser,
+    Leaser(caller): Leaser,
     request: Request,
 ) -> Result<Json<HeartbeatResults>, ApiError> {
     let bytes = read_body(request.into_body(), MAX_IDS_BYTES).await?;
     let HeartbeatBatch { leases } = json(&bytes)?;
     check_count(leases.len())?;
-    let results = state.core.remote_workers.heartbeat(&leases);
+    let results = state.core.remote_workers.heartbeat(&leases, &caller.name);
     Ok(Json(HeartbeatResults { items: results.into_iter().map(extended).collect() }))
 }
 
 async fn complete(
     Shared(state): Shared<AppState>,
-    _: Leaser,
+    Leaser(caller): Leaser,
     request: Request,
 ) -> Result<Json<CompleteResults>, ApiError> {
     let bytes = read_body(request.into_body(), MAX_RESULT_BYTES).await?;
@@ -50,8 +50,9 @@ async fn complete(
         .collect();
     let (reports, workers) = (reports?, &state.core.remote_workers);
     let in_claim = |refused: ApiError| refused.within("/claim");
-    let Some(claim) = claim.map(work_request).transpose().map_err(in_claim)? else {
-        let results = workers.report(reports).await?;
+    let claim = claim.map(|asked| work_request(asked, &caller)).transpose().map_err(in_claim)?;
+    let Some(claim) = claim else {
+        let results = workers.report(reports, &caller.name).await?;
         return Ok(Json(CompleteResults {
             items: results.into_iter().map(ended).collect(),
             leases: None,

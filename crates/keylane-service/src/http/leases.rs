@@ -8,6 +8,7 @@ use axum::routing::post;
 use axum::{Json, Router};
 
 use super::app_state::AppState;
+use super::auth::Caller;
 use super::extract::{Leaser, json, read_body, read_optional_body};
 use super::problem::ApiError;
 use crate::engine::{LeaseOutcome, LeaseReport, MAX_CLAIM_WAIT, MAX_LEASES, WorkRequest};
@@ -31,14 +32,15 @@ pub(super) const MAX_RESULT_BYTES: usize = 16 * 1024 * 1024;
 const MAX_FAILURE_BYTES: usize = 64 * 1024 + 6 * AttemptOutput::MAX_BYTES;
 
 /// Checks a request for work.
-pub(super) fn work_request(asked: ClaimRequest) -> Result<WorkRequest, ApiError> {
+pub(super) fn work_request(asked: ClaimRequest, caller: &Caller) -> Result<WorkRequest, ApiError> {
     let most = asked.max.unwrap_or(1);
     if !(1..=MAX_LEASES).contains(&most) {
         let why = format!("must be from 1 to {MAX_LEASES}");
         return Err(ApiError::new("invalid", format!("max: {why}")).at("/max", why));
     }
     let wait = Duration::from_millis(asked.wait_ms.unwrap_or(0)).min(MAX_CLAIM_WAIT);
-    Ok(WorkRequest { kinds: asked.kinds, most, wait, worker: asked.worker })
+    let token = caller.name.clone();
+    Ok(WorkRequest { kinds: asked.kinds, most, wait, worker: asked.worker, token })
 }
 
 /// Returns the failure that a worker reports.
@@ -52,47 +54,48 @@ pub(super) fn failure(error: String, retry: Option<bool>, after_ms: Option<u64>)
 
 async fn claim(
     Shared(state): Shared<AppState>,
-    _: Leaser,
+    Leaser(caller): Leaser,
     request: Request,
 ) -> Result<Json<Claim>, ApiError> {
     let bytes = read_body(request.into_body(), 64 * 1024).await?;
-    let request = work_request(json(&bytes)?)?;
+    let request = work_request(json(&bytes)?, &caller)?;
     let leases = state.core.remote_workers.claim(request, &state.closing).await?;
     Ok(Json(Claim { leases }))
 }
 
 async fn heartbeat(
     Shared(state): Shared<AppState>,
-    _: Leaser,
+    Leaser(caller): Leaser,
     Path(id): Path<String>,
     request: Request,
 ) -> Result<Json<HeartbeatResponse>, ApiError> {
     let _: HeartbeatRequest = read_optional_body(request).await?;
-    Ok(Json(state.core.remote_workers.heartbeat(&[id]).remove(0)?))
+    Ok(Json(state.core.remote_workers.heartbeat(&[id], &caller.name).remove(0)?))
 }
 
 async fn complete(
     Shared(state): Shared<AppState>,
-    _: Leaser,
+    Leaser(caller): Leaser,
     Path(id): Path<String>,
     request: Request,
 ) -> Result<StatusCode, ApiError> {
     let bytes = read_body(request.into_body(), MAX_RESULT_BYTES).await?;
     let CompleteRequest { result, log } = super::extract::json_or_default(&bytes)?;
     let report = LeaseReport { id, outcome: LeaseOutcome::Succeeded(result), log };
-    state.core.remote_workers.report_one(report).await?;
+    state.core.remote_workers.report_one(report, &caller.name).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 async fn fail(
     Shared(state): Shared<AppState>,
-    _: Leaser,
+    Leaser(caller): Leaser,
     Path(id): Path<String>,
     request: Request,
 ) -> Result<StatusCode, ApiError> {
     let bytes = read_body(request.into_body(), MAX_FAILURE_BYTES).await?;
     let FailRequest { error, retry, after_ms, log } = json(&bytes)?;
     let outcome = LeaseOutcome::Failed(failure(error, retry, after_ms));
-    state.core.remote_workers.report_one(LeaseReport { id, outcome, log }).await?;
+    let report = LeaseReport { id, outcome, log };
+    state.core.remote_workers.report_one(report, &caller.name).await?;
     Ok(StatusCode::NO_CONTENT)
 }

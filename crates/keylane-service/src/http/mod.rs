@@ -50,6 +50,7 @@ mod takeover;
 mod tls;
 mod token_guessing;
 mod ui;
+mod workers;
 mod write_timeout;
 mod ws;
 mod ws_errors;

@@ -65,6 +65,7 @@ use crate::wire;
         wire::Page<wire::KeyView>,
         wire::Page<wire::AttemptLog>,
         wire::Page<wire::Schedule>,
+        wire::Page<wire::WorkerView>,
         wire::Explained,
         wire::KindList,
     ))
@@ -172,6 +173,9 @@ const OPERATIONS: &[Operation] = operations! {
         answers [(204, None)]; problems [400, 404, 409, 413, 422, 503, 507];
     post "/v1/leases/{id}/fail" "Report a failure" body "FailRequest" true;
         answers [(204, None)]; problems [400, 404, 409, 413, 422, 503, 507];
+    get "/v1/workers" "Remote workers that have leases, wait for some, or were heard of lately, in the order of their first requests"
+        query &[("cursor", "string"), ("limit", "integer")];
+        answers [(200, Some("Page_WorkerView"))]; problems [422];
     get "/v1/schedules" "Schedules, by name" query &[("cursor", "string"), ("limit", "integer")];
         answers [(200, Some("Page_Schedule"))]; problems [422];
     get "/v1/schedules/{name}" "A schedule" answers [(200, Some("Schedule"))]; problems [404];

@@ -27,6 +27,7 @@ mod server;
 mod subtask;
 mod time;
 mod timeline;
+mod worker;
 
 pub use audit::{AuditEntry, AuditOutcome};
 pub use batch::{Batch, BatchItem, SubmitBatch};
@@ -56,3 +57,4 @@ pub use server::{Health, HealthCheck, Version};
 pub use subtask::{OutcomeView, SubtaskRef, SubtaskState, SubtaskView};
 pub use time::Timestamp;
 pub use timeline::{Slice, Summary, Timeline};
+pub use worker::{WorkerLease, WorkerView};

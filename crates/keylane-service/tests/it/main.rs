@@ -65,3 +65,4 @@ mod store_support;
 mod submitting;
 mod trace_context;
 mod websocket;
+mod workers;
