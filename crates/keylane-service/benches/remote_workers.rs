@@ -125,10 +125,10 @@ fn compare(runtime: &tokio::runtime::Runtime, folder: &Path, count: u64, rounds:
 /// Serves until the standard input ends.
 async fn serve(folder: &Path, slots: usize) {
     let settings = ServiceSettings { slots, ..ServiceSettings::new(folder.join("store")) };
-    let builder = Service::builder(settings);
-    let service = builder.kind("leased", Kind::leased(Duration::from_secs(60))).start().await;
+    let kind = Kind::leased(Duration::from_secs(60));
+    let service = Service::builder(settings).kind("leased", kind).start().await.unwrap();
     let settings = HttpSettings { listen: ([127, 0, 0, 1], 0).into(), ..Default::default() };
-    let server = HttpServer::start(&service.unwrap(), settings).await.unwrap();
+    let server = HttpServer::start(&service, settings).await.unwrap();
     println!("{}", server.address());
     let end = || std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
     tokio::task::spawn_blocking(end).await.unwrap();
@@ -216,14 +216,13 @@ impl Done {
 /// Returns the rate, from the first request of the workers until the last outcome can be seen.
 #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
 async fn measure(form: Form, count: u64, address: SocketAddr) -> f64 {
-    let mut connection = Connection::open(address).await;
     let keys = form.keys.unwrap_or(count);
     let mut body = b"{\"kind\":\"leased\"}\n".to_vec();
     for number in 0..count {
         let key = number % keys;
         writeln!(body, "{{\"key\":\"k{key}\",\"payload\":{{\"n\":{number}}}}}").unwrap();
     }
-    connection.submit(LINES, &body).await;
+    Connection::open(address).await.submit(LINES, &body).await;
     drop(body);
     let next = (0..keys).map(AtomicU64::new).collect();
     let done = Arc::new(Done { total: count, count: 0.into(), sum: 0.into(), next });
@@ -232,6 +231,7 @@ async fn measure(form: Form, count: u64, address: SocketAddr) -> f64 {
     for worker in workers.collect::<Vec<_>>() {
         worker.await.unwrap();
     }
+    let mut connection = Connection::open(address).await;
     while connection.get("/v1/summary").await["succeeded_total"] != count {
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
@@ -278,7 +278,6 @@ async fn end_batch(
     let answer: Leases = serde_json::from_slice(&answer).unwrap();
     assert_eq!(answer.items.len(), ended.len());
     assert!(answer.items.iter().all(|item| item.status == 204));
-    // Counted before the check of the order: the next of a key may be another worker's by now.
     done.end(ended.iter().map(|lease| lease.payload.n));
     answer.leases.iter().for_each(|lease| done.begin(lease));
     answer.leases
