@@ -1,10 +1,11 @@
 //! Rate of remote workers in another process: one request for each end of a lease, against batches.
 //!
 //! ```text
-//! cargo bench -p keylane-service --bench remote_workers -- FOLDER [COUNT] [ROUNDS]
+//! cargo bench -p keylane-service --bench remote_workers -- FOLDER [COUNT] [ROUNDS] [PART]
 //! ```
 //!
-//! `FOLDER` is where the stores are made: it should be on the disk in question. The server is a process of its own,
+//! `FOLDER` is where the stores are made: it should be on the disk in question. With `PART`, only the forms with this
+//! text in their names are measured. The server is a process of its own,
 //! which is this program once more. Workers lease and end the subtasks of a job over HTTP on loopback. The forms are
 //! measured in turns, and the table has the median of the rounds, and the lowest and the highest. Each run checks that
 //! every subtask was done once, by number and sum, and that those of a key were leased in order.
@@ -100,22 +101,30 @@ fn main() {
             let number = |place: usize, default| {
                 rest.get(place).map_or(default, |word| word.parse().expect("a number"))
             };
-            compare(&runtime, Path::new(folder), number(0, 100_000), number(1, 3));
+            let part = rest.get(2).copied().unwrap_or_default();
+            let forms: Vec<_> = FORMS.iter().filter(|form| form.name.contains(part)).collect();
+            compare(&runtime, Path::new(folder), &forms, number(0, 100_000), number(1, 3));
         }
     }
 }
 
-fn compare(runtime: &tokio::runtime::Runtime, folder: &Path, count: u64, rounds: u64) {
-    let mut rates = vec![Vec::new(); FORMS.len()];
+fn compare(
+    runtime: &tokio::runtime::Runtime,
+    folder: &Path,
+    forms: &[&Form],
+    count: u64,
+    rounds: u64,
+) {
+    let mut rates = vec![Vec::new(); forms.len()];
     for _ in 0..rounds {
-        for (form, rates) in FORMS.iter().zip(&mut rates) {
+        for (form, rates) in forms.iter().zip(&mut rates) {
             let own = tempfile::tempdir_in(folder).unwrap();
             let server = ServerProcess::start(own.path(), form.slots);
-            rates.push(runtime.block_on(measure(*form, count, server.address)));
+            rates.push(runtime.block_on(measure(**form, count, server.address)));
         }
     }
     println!("| {count} subtasks, {rounds} rounds | subtasks a second |\n|---|---:|");
-    for (form, mut rates) in FORMS.iter().zip(rates) {
+    for (form, mut rates) in forms.iter().zip(rates) {
         rates.sort_unstable_by(f64::total_cmp);
         let (low, half, high) = (rates[0], rates[rates.len() / 2], rates[rates.len() - 1]);
         println!("| {} | {half:.0} ({low:.0}–{high:.0}) |", form.name);
