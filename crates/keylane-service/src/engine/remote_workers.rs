@@ -20,6 +20,7 @@ use crate::kind_registry::KindRegistry;
 use crate::request_error::RequestError;
 use crate::store::Store;
 use crate::wire::{Lease, Timestamp};
+use crate::{JobNumber, SubtaskNumber};
 
 /// Maximum wait for work in one request: below the timeout of most proxies.
 pub(crate) const MAX_CLAIM_WAIT: Duration = Duration::from_secs(60);
@@ -167,7 +168,7 @@ impl RemoteWorkers {
         };
         let _ = timeout(GRANT_TIMEOUT, granted).await;
         let fences = claim.end(&mut self.state.lock(), self.clock.now());
-        fences.into_iter().filter_map(|fence| self.lease(fence)).collect()
+        self.leases(&fences)
     }
 
     /// Returns the numbers of the kinds of a request, each of which must be for remote workers.
@@ -196,41 +197,53 @@ impl RemoteWorkers {
         Ok(kinds)
     }
 
-    /// Returns the API form of a lease. `None` if it has ended meanwhile, or ends here because its
-    /// payload cannot be read.
-    fn lease(self: &Arc<Self>, fence: u64) -> Option<Lease> {
-        let (job, number, mut lease) = {
+    /// Returns the API forms of leases, without those that have ended meanwhile, or that end here because
+    /// their payloads cannot be read.
+    fn leases(&self, fences: &[u64]) -> Vec<Lease> {
+        let granted: Vec<_> = {
             let engine = self.state.lock();
-            let running = engine.running.get(&fence)?;
-            let (live, held) = (engine.live.get(&running.job)?, running.lease.as_ref()?);
-            let shown = super::step_numbers::shown(running.step);
-            let trace = live.head.trace.as_ref();
-            let lease = Lease {
-                id: format!("lease_{fence}_{shown}_{}", live.id),
-                job: live.id.to_string(),
-                kind: live.head.kind.clone(),
-                number: shown,
-                keys: running.keys.exclusive.iter().map(super::query::text_of).collect(),
-                shared_keys: running.keys.shared.iter().map(super::query::text_of).collect(),
-                attempt: running.attempt,
-                fence,
-                payload: super::split_result::null(),
-                traceparent: trace.map(|trace| trace.traceparent().to_owned()),
-                tracestate: trace.and_then(|trace| trace.tracestate().map(str::to_owned)),
-                expires_at: held.ends(),
+            fences.iter().filter_map(|fence| granted(&engine, *fence)).collect()
+        };
+        let with_payload =
+            |(job, number, mut lease): (JobNumber, SubtaskNumber, Lease)| match payload_of(
+                &self.store,
+                job,
+                number,
+            ) {
+                Ok(payload) => {
+                    let text = String::from_utf8_lossy(&payload).into_owned();
+                    lease.payload = RawValue::from_string(text).unwrap_or(lease.payload);
+                    Some(lease)
+                }
+                Err(failure) => {
+                    self.ends.finished(lease.fence, Err(failure));
+                    None
+                }
             };
-            (running.job, running.number, lease)
-        };
-        let payload = match payload_of(&self.store, job, number) {
-            Ok(payload) => payload,
-            Err(failure) => {
-                self.ends.finished(fence, Err(failure));
-                return None;
-            }
-        };
-        if let Ok(raw) = RawValue::from_string(String::from_utf8_lossy(&payload).into_owned()) {
-            lease.payload = raw;
-        }
-        Some(lease)
+        granted.into_iter().filter_map(with_payload).collect()
     }
+}
+
+/// Returns the place of a leased subtask in the store, and its lease without the payload. `None` if the
+/// lease has ended.
+fn granted(engine: &EngineState, fence: u64) -> Option<(JobNumber, SubtaskNumber, Lease)> {
+    let running = engine.running.get(&fence)?;
+    let (live, held) = (engine.live.get(&running.job)?, running.lease.as_ref()?);
+    let (job, shown) = (live.id.to_string(), super::step_numbers::shown(running.step));
+    let trace = live.head.trace.as_ref();
+    let lease = Lease {
+        id: format!("lease_{fence}_{shown}_{job}"),
+        job,
+        kind: live.head.kind.clone(),
+        number: shown,
+        keys: running.keys.exclusive.iter().map(super::query::text_of).collect(),
+        shared_keys: running.keys.shared.iter().map(super::query::text_of).collect(),
+        attempt: running.attempt,
+        fence,
+        payload: super::split_result::null(),
+        traceparent: trace.map(|trace| trace.traceparent().to_owned()),
+        tracestate: trace.and_then(|trace| trace.tracestate().map(str::to_owned)),
+        expires_at: held.ends(),
+    };
+    Some((running.job, running.number, lease))
 }
