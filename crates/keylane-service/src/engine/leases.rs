@@ -58,7 +58,8 @@ impl Leases {
         lasts: Duration,
         now: Timestamp,
     ) {
-        let promise = engine.claimers.promise(running.kind);
+        let promised = running.kind;
+        let promise = engine.claimers.promise(promised);
         let promise = promise.expect("a kind starts no more than its open claims take");
         engine.workers.lease_begins(promise.worker);
         let worker = engine.workers.name(promise.worker).map(Into::into);
@@ -76,7 +77,9 @@ impl Leases {
         });
         running.awaited = Some(self.held.token());
         engine.running.insert(fence, running);
-        admit_leases(&self.kinds, engine, promise.kinds, now);
+        // The promised kind may run as many as before: a claimed place has become a lease.
+        let others = promise.kinds.into_iter().filter(|kind| *kind != promised);
+        admit_leases(&self.kinds, engine, others, now);
     }
 
     /// Hands over the leases whose start marks are on the disk.
