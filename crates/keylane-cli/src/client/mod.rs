@@ -1,9 +1,9 @@
 //! Client commands of `keylane serve`: `keylane submit`, `status`, `watch`, `results`, `logs`,
-//! `cancel`, `pause`, `resume`, `retry`, `keys`, `kinds`, `schedules`, `audit`, `backup` and `top`. They use only its
+//! `cancel`, `pause`, `resume`, `retry`, `keys`, `kinds`, `workers`, `schedules`, `audit`, `backup` and `top`. They use only its
 //! public API.
 //!
 //! ```text
-//! options ─▶ server ─▶ submit, status, results, logs, control, keys, kinds, schedules, audit, backup, top
+//! options ─▶ server ─▶ submit, status, results, logs, control, keys, kinds, workers, schedules, audit, backup, top
 //! (address,  (requests,       │
 //!  token)     refusals)       ▼
 //!                      follow ─▶ bars
@@ -33,6 +33,7 @@ mod tls_errors;
 mod top;
 mod upload;
 mod watch;
+mod workers;
 
 use clap::Subcommand;
 
@@ -52,6 +53,7 @@ pub(crate) enum ClientCommand {
     Retry(control::RetryArgs),
     Keys(keys::KeysArgs),
     Kinds(kinds::KindsArgs),
+    Workers(workers::WorkersArgs),
     Schedules(schedules::SchedulesArgs),
     Audit(audit::AuditArgs),
     Backup(backup::BackupArgs),
@@ -72,6 +74,7 @@ impl ClientCommand {
             ClientCommand::Retry(args) => control::retry(args),
             ClientCommand::Keys(args) => keys::run(args),
             ClientCommand::Kinds(args) => kinds::run(args),
+            ClientCommand::Workers(args) => workers::run(args),
             ClientCommand::Schedules(args) => schedules::run(args),
             ClientCommand::Audit(args) => audit::run(args),
             ClientCommand::Backup(args) => backup::run(args),

@@ -9,6 +9,7 @@ mod client_server;
 mod client_submit;
 mod client_top;
 mod client_watch;
+mod client_workers;
 mod closed_pipe;
 mod closed_streams;
 mod common;

@@ -45,19 +45,33 @@ impl AttemptEnds {
     pub(super) fn finished(self: &Arc<Self>, fence: u64, answer: AttemptResult) -> bool {
         let mut engine = self.state.lock();
         let now = self.clock.now();
-        let Some(running) = engine.running.remove(&fence) else { return false };
-        let end = match &answer {
-            Ok(_) => RunEnd::Succeeded,
-            Err(failure) => RunEnd::Failed { retry_at: self.retry_at(&running, failure, now) },
-        };
-        self.end_with(&mut engine, running, fence, end, answer, now);
+        if !self.end_answered(&mut engine, fence, answer, now) {
+            return false;
+        }
         self.persistence.write_next(&mut engine);
         drop(engine);
         self.wake.notify();
         true
     }
 
-    /// Applies the end of a run to the engine state.
+    /// Applies the end of a run to the engine state. Returns false if the run had already ended.
+    pub(super) fn end_answered(
+        &self,
+        engine: &mut EngineState,
+        fence: u64,
+        answer: AttemptResult,
+        now: Timestamp,
+    ) -> bool {
+        let Some(running) = engine.running.remove(&fence) else { return false };
+        let end = match &answer {
+            Ok(_) => RunEnd::Succeeded,
+            Err(failure) => RunEnd::Failed { retry_at: self.retry_at(&running, failure, now) },
+        };
+        self.end_with(engine, running, fence, end, answer, now);
+        true
+    }
+
+    /// Applies an end of a run, which is no longer among the running ones, to the engine state.
     pub(super) fn end_with(
         &self,
         engine: &mut EngineState,
@@ -71,6 +85,7 @@ impl AttemptEnds {
         if let Some(held) = &running.lease {
             held.promised_to.into_iter().for_each(|ask| engine.claimers.break_promise(ask));
             engine.claimers.ended(running.kind);
+            engine.workers.lease_ends(held.worker);
             admit_leases(&self.kinds, engine, [running.kind], now);
         }
         let is_withdrawn = end == RunEnd::Withdrawn;

@@ -48,6 +48,7 @@ use super::step_numbers::StepNumbers;
 use super::timeline::RowAllocator;
 use super::versions::{self, VersionCounter};
 use super::work_claims::WorkClaims;
+use super::worker_table::WorkerTable;
 use crate::engine::clock::Clock;
 use crate::handle::AttemptOutput;
 use crate::job_definition::JobDefinition;
@@ -76,6 +77,8 @@ pub(super) struct EngineState {
     pub(super) refused: Option<WriteBatch>,
     /// Remote workers that wait for work.
     pub(super) claimers: WorkClaims,
+    /// Remote workers that have leases or claims, or were heard of lately.
+    pub(super) workers: WorkerTable,
     /// Lower bound of the earliest lease expiry.
     pub(super) next_expiry: Option<Timestamp>,
     /// Delayed jobs whose start time has passed and that have no place in the order yet.
@@ -145,6 +148,7 @@ impl EngineState {
             is_writing: false,
             refused: None,
             claimers: WorkClaims::default(),
+            workers: WorkerTable::default(),
             next_expiry: None,
             due: VecDeque::new(),
             changed: HashSet::new(),

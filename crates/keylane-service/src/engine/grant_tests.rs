@@ -7,11 +7,12 @@ use futures_util::FutureExt;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::engine::{Core, ServiceSettings};
+use crate::engine::{Core, LeaseReport, ServiceSettings, WorkRequest};
 use crate::store::Changes;
 use crate::{Kind, Service};
 
 const MINUTE: Duration = Duration::from_secs(60);
+const TOKEN: &str = "anyone";
 
 /// Starts a service whose only kind is for remote workers and has one attempt.
 async fn start(folder: &std::path::Path) -> Service {
@@ -21,6 +22,17 @@ async fn start(folder: &std::path::Path) -> Service {
         .start()
         .await
         .unwrap()
+}
+
+/// Returns the request of a worker for one subtask.
+fn one() -> WorkRequest {
+    WorkRequest {
+        kinds: vec!["once".to_owned()],
+        most: 1,
+        wait: MINUTE,
+        worker: None,
+        token: TOKEN.into(),
+    }
 }
 
 /// Waits until `is_so` holds for the engine state.
@@ -39,9 +51,8 @@ async fn a_lease_is_granted_when_its_start_is_on_the_disk() {
     let core = Arc::clone(&service.core);
     let two = r#"{"kind":"once","subtasks":[{"key":"k","payload":1},{"key":"k","payload":2}]}"#;
     let id = service.submit(two).await.unwrap();
-    let (kinds, closing) = (["once".to_owned()], CancellationToken::new());
-    let first =
-        core.remote_workers.claim(&kinds, 1, MINUTE, None, &closing).await.unwrap().remove(0);
+    let closing = CancellationToken::new();
+    let first = core.remote_workers.claim(one(), &closing).await.unwrap().remove(0);
     // From here on the writer is blocked.
     let (blocked, is_blocked) = tokio::sync::oneshot::channel();
     let (go_on, gone_on) = mpsc::channel::<()>();
@@ -52,9 +63,9 @@ async fn a_lease_is_granted_when_its_start_is_on_the_disk() {
     is_blocked.await.unwrap();
     let ends = tokio::spawn({
         let (core, id) = (Arc::clone(&core), first.id.clone());
-        async move { core.remote_workers.complete(&id, None, None).await }
+        async move { core.remote_workers.report_one(LeaseReport::success(&id), TOKEN).await }
     });
-    let mut second = Box::pin(core.remote_workers.claim(&kinds, 1, MINUTE, None, &closing));
+    let mut second = Box::pin(core.remote_workers.claim(one(), &closing));
     assert!(second.as_mut().now_or_never().is_none());
     // The second subtask has its key and its slot, but its worker has no lease yet.
     until(&core, |engine| engine.running.values().any(|running| running.number == 1)).await;
@@ -67,7 +78,7 @@ async fn a_lease_is_granted_when_its_start_is_on_the_disk() {
     let second = second.await.unwrap().remove(0);
     assert_eq!((second.number, second.attempt), (1, 1));
     ends.await.unwrap().unwrap();
-    core.remote_workers.complete(&second.id, None, None).await.unwrap();
+    core.remote_workers.report_one(LeaseReport::success(&second.id), TOKEN).await.unwrap();
     assert_eq!(service.wait(id).await.unwrap().counts.succeeded, 2);
     drop(core);
     service.stop(Duration::ZERO).await;
@@ -80,8 +91,8 @@ async fn what_a_client_that_has_gone_was_given_is_as_if_it_had_not_begun() {
     let folder = tempfile::tempdir().unwrap();
     let service = start(folder.path()).await;
     let core = Arc::clone(&service.core);
-    let (kinds, closing) = (["once".to_owned()], CancellationToken::new());
-    let mut gone = Box::pin(core.remote_workers.claim(&kinds, 1, MINUTE, None, &closing));
+    let closing = CancellationToken::new();
+    let mut gone = Box::pin(core.remote_workers.claim(one(), &closing));
     assert!(gone.as_mut().now_or_never().is_none());
     let id = service.submit(r#"{"kind":"once","key":"k","payload":1}"#).await.unwrap();
     let is_given = |running: &RunningAttempt| {
@@ -90,11 +101,88 @@ async fn what_a_client_that_has_gone_was_given_is_as_if_it_had_not_begun() {
     until(&core, |engine| engine.running.values().any(is_given)).await;
     drop(gone);
     assert!(core.state.lock().running.is_empty());
-    let lease =
-        core.remote_workers.claim(&kinds, 1, MINUTE, None, &closing).await.unwrap().remove(0);
+    let lease = core.remote_workers.claim(one(), &closing).await.unwrap().remove(0);
     assert_eq!(lease.attempt, 1);
-    core.remote_workers.complete(&lease.id, None, None).await.unwrap();
+    core.remote_workers.report_one(LeaseReport::success(&lease.id), TOKEN).await.unwrap();
     assert_eq!(service.wait(id).await.unwrap().counts.succeeded, 1);
+    drop(core);
+    service.stop(Duration::ZERO).await;
+}
+
+/// A worker that reports and claims in one request costs one transaction: the ends, and the starts that
+/// they make possible.
+#[tokio::test(flavor = "multi_thread")]
+async fn ends_and_the_starts_behind_them_are_one_transaction() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = start(folder.path()).await;
+    let core = Arc::clone(&service.core);
+    let subtasks = r#"{"key":"a"},{"key":"b"},{"key":"a"},{"key":"b"}"#;
+    let job = format!(r#"{{"kind":"once","subtasks":[{subtasks}]}}"#);
+    let id = service.submit(&job).await.unwrap();
+    let closing = CancellationToken::new();
+    let two = || WorkRequest { most: 2, ..one() };
+    let mut leases = Vec::new();
+    while leases.len() < 2 {
+        leases.extend(core.remote_workers.claim(two(), &closing).await.unwrap());
+    }
+    until(&core, |engine| !engine.is_writing && engine.unwritten.is_empty()).await;
+    // From here on the writer is blocked.
+    let (blocked, is_blocked) = tokio::sync::oneshot::channel();
+    let (go_on, gone_on) = mpsc::channel::<()>();
+    core.store.submit_with(Changes::new(), move |_| {
+        let _ = blocked.send(());
+        let _ = gone_on.recv();
+    });
+    is_blocked.await.unwrap();
+    let reports = leases.iter().map(|lease| LeaseReport::success(&lease.id)).collect();
+    let next = tokio::spawn({
+        let (core, closing) = (Arc::clone(&core), closing.clone());
+        async move { core.remote_workers.report_and_claim(reports, two(), &closing).await }
+    });
+    let numbers = |engine: &EngineState| {
+        let mut numbers: Vec<_> = engine.running.values().map(|running| running.number).collect();
+        numbers.sort_unstable();
+        numbers
+    };
+    until(&core, |engine| numbers(engine) == [2, 3]).await;
+    {
+        let engine = core.state.lock();
+        assert!(engine.is_writing && engine.unwritten.is_empty());
+    }
+    go_on.send(()).unwrap();
+    let (results, leases) = next.await.unwrap().unwrap();
+    assert_eq!(results, [Ok(()), Ok(())]);
+    let reports = leases.unwrap().iter().map(|lease| LeaseReport::success(&lease.id)).collect();
+    assert_eq!(core.remote_workers.report(reports, TOKEN).await.unwrap(), [Ok(()), Ok(())]);
+    assert_eq!(service.wait(id).await.unwrap().counts.succeeded, 4);
+    drop(core);
+    service.stop(Duration::ZERO).await;
+}
+
+/// A worker that disconnects while it waits for its next subtasks has reported all the same, and a
+/// subtask that was on its way to it is another worker's.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_report_counts_without_its_answer() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = start(folder.path()).await;
+    let core = Arc::clone(&service.core);
+    let job = r#"{"kind":"once","subtasks":[{"key":"k"},{"key":"k"}]}"#;
+    let id = service.submit(job).await.unwrap();
+    let closing = CancellationToken::new();
+    let lease = core.remote_workers.claim(one(), &closing).await.unwrap().remove(0);
+    let reports = vec![LeaseReport::success(&lease.id)];
+    let mut gone = Box::pin(core.remote_workers.report_and_claim(reports, one(), &closing));
+    assert!(gone.as_mut().now_or_never().is_none());
+    until(&core, |engine| engine.running.values().any(|running| running.number == 1)).await;
+    drop(gone);
+    assert_eq!(
+        core.remote_workers.report(vec![LeaseReport::success(&lease.id)], TOKEN).await.unwrap(),
+        [Err(crate::RequestError::LeaseLost)]
+    );
+    let lease = core.remote_workers.claim(one(), &closing).await.unwrap().remove(0);
+    assert_eq!((lease.number, lease.attempt), (1, 1));
+    core.remote_workers.report_one(LeaseReport::success(&lease.id), TOKEN).await.unwrap();
+    assert_eq!(service.wait(id).await.unwrap().counts.succeeded, 2);
     drop(core);
     service.stop(Duration::ZERO).await;
 }

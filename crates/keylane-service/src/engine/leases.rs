@@ -58,9 +58,11 @@ impl Leases {
         lasts: Duration,
         now: Timestamp,
     ) {
-        let promise = engine.claimers.promise(running.kind);
+        let promised = running.kind;
+        let promise = engine.claimers.promise(promised);
         let promise = promise.expect("a kind starts no more than its open claims take");
-        let worker = promise.worker.clone().map(String::into_boxed_str);
+        engine.workers.lease_begins(promise.worker);
+        let worker = engine.workers.name(promise.worker).map(Into::into);
         let stage = AttemptStage::Leased { fence, since_ms: now.0, worker };
         let subtask = SubtaskId { job: running.job, number: running.number };
         engine.unwritten.changes.mark(subtask, LatestAttempt { attempt: running.attempt, stage });
@@ -75,7 +77,9 @@ impl Leases {
         });
         running.awaited = Some(self.held.token());
         engine.running.insert(fence, running);
-        admit_leases(&self.kinds, engine, promise.kinds, now);
+        // The promised kind may run as many as before: a claimed place has become a lease.
+        let others = promise.kinds.into_iter().filter(|kind| *kind != promised);
+        admit_leases(&self.kinds, engine, others, now);
     }
 
     /// Hands over the leases whose start marks are on the disk.
@@ -103,10 +107,11 @@ impl Leases {
         }
     }
 
-    /// Withdraws a lease that no worker has seen: its attempt does not count.
+    /// Withdraws a lease that no worker has seen, or that its worker returns: its attempt does not
+    /// count.
     pub(super) fn withdraw(&self, engine: &mut EngineState, fence: u64, now: Timestamp) {
         let Some(running) = engine.running.remove(&fence) else { return };
-        let failure = AttemptFailure::passing("the request for it was broken off");
+        let failure = AttemptFailure::passing("its lease was withdrawn");
         self.ends.end_with(engine, running, fence, RunEnd::Withdrawn, Err(failure), now);
     }
 
@@ -184,6 +189,7 @@ impl Leases {
         let deadline = Timestamp(begun.0.saturating_add(millis(most))).max(expires);
         engine.check_order(SubtaskId { job, number: subtask }, &keys);
         let slot = engine.slots.take();
+        let worker = engine.workers.restore_lease(worker.as_deref(), self.ends.clock.steady_ms());
         let running = RunningAttempt {
             job,
             step,

@@ -111,6 +111,12 @@ impl Metrics<'_> {
             "Keys whose next start may have to wait for their rate.",
             &[("", number(self.state.lock().scheduler.keys_with_rate() as u64))],
         )?;
+        to.metric(
+            "remote_workers",
+            "gauge",
+            "Remote workers that have leases or wait for some.",
+            &[("", number(self.state.lock().workers.connected() as u64))],
+        )?;
         self.write_held(to)
     }
 

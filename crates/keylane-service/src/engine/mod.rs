@@ -12,9 +12,9 @@
 //!
 //! | | files |
 //! |---|---|
-//! | state | `engine_state`, `outcomes`, `activation`, `held_jobs`, `hold_transitions`, `work_claims`, `order_check`, `step_numbers`, `failures`, `fences`, `versions`, `pace` |
+//! | state | `engine_state`, `outcomes`, `activation`, `held_jobs`, `hold_transitions`, `work_claims`, `worker_table`, `order_check`, `step_numbers`, `failures`, `fences`, `versions`, `pace` |
 //! | submission | `submission`, `job_submission`, `batch`, `client_id`, `idempotency`, `name_locks`, `capacity`, `submit_reply`, `split_result` |
-//! | dispatch | `dispatch`, `attempt`, `attempt_ends`, `leases`, `remote_workers`, `logs`, `random` |
+//! | dispatch | `dispatch`, `attempt`, `attempt_ends`, `leases`, `lease_reports`, `remote_workers`, `logs`, `random` |
 //! | persistence | `persistence`, `rejected_change`, `store_status`, `recovery`, `retention`, `backups/`, `job_end_times`, `ticker` |
 //! | control | `control`, `job_key_control`, `kind_control`, `job_retry`, `remove_damaged_job`, `audit/`, `schedules/` |
 //! | query | `query/`, `metrics`, `events/`, `timeline` |
@@ -48,6 +48,7 @@ mod job_key_control;
 mod job_retry;
 mod job_submission;
 mod kind_control;
+mod lease_reports;
 mod leases;
 mod logs;
 mod metrics;
@@ -79,6 +80,7 @@ mod timer;
 mod versions;
 mod wall_clock;
 mod work_claims;
+mod worker_table;
 
 pub(crate) use self::core::Core;
 #[cfg(any(test, fuzzing))]
@@ -103,8 +105,9 @@ pub(crate) use executor::{Dispatcher, JoinDispatcher, Threads};
 pub(crate) use idempotency::{EarlierAction, KeyedClaim, KeyedRequest};
 pub(crate) use job_submission::JobSubmission;
 pub(crate) use kind_control::{KindCommand, MAX_PAUSE_REASON, MAX_RATE};
+pub(crate) use lease_reports::{LeaseOutcome, LeaseReport};
 pub(crate) use query::{JobQuery, PinnedResults, ResultOrder};
-pub(crate) use remote_workers::{MAX_CLAIM_WAIT, MAX_LEASES};
+pub(crate) use remote_workers::{MAX_CLAIM_WAIT, MAX_LEASES, WorkRequest};
 pub use service::{Service, ServiceBuilder};
 pub use settings::{BuildInfo, ServiceSettings};
 pub use start_error::StartError;

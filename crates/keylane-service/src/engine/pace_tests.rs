@@ -11,9 +11,10 @@ use crate::engine::audit::{AuditedRequest, OperatorAction};
 use crate::engine::clock::SteadyClock;
 use crate::engine::control::KeyCommand;
 use crate::engine::engine_dependencies::Outside;
-use crate::engine::{Core, ServiceSettings};
+use crate::engine::{Core, LeaseReport, ServiceSettings, WorkRequest};
 use crate::{JobId, Kind, Service};
 
+const TOKEN: &str = "anyone";
 const SECOND: u64 = 1000;
 const HOUR: u64 = 3600 * SECOND;
 
@@ -54,22 +55,23 @@ impl Scene {
     }
 
     async fn lease(&self) -> String {
-        let (kinds, closing) = (["remote".to_owned()], CancellationToken::new());
         let wait = Duration::from_secs(3600);
-        self.core()
-            .remote_workers
-            .claim(&kinds, 1, wait, None, &closing)
-            .await
-            .unwrap()
-            .remove(0)
-            .id
+        let request = WorkRequest {
+            kinds: vec!["remote".to_owned()],
+            most: 1,
+            wait,
+            worker: None,
+            token: TOKEN.into(),
+        };
+        let closing = CancellationToken::new();
+        self.core().remote_workers.claim(request, &closing).await.unwrap().remove(0).id
     }
 
     /// Runs the next subtask for ten seconds.
     async fn run(&self) {
         let lease = self.lease().await;
         self.pass(10 * SECOND);
-        self.core().remote_workers.complete(&lease, None, None).await.unwrap();
+        self.core().remote_workers.report_one(LeaseReport::success(&lease), TOKEN).await.unwrap();
     }
 
     fn eta(&self, id: JobId) -> Option<u64> {
@@ -105,7 +107,7 @@ async fn the_pause_of_a_key_is_no_part_of_the_pace() {
     scene.key(KeyCommand::Pause).await;
     scene.pass(5 * SECOND);
     scene.key(KeyCommand::Resume).await;
-    scene.core().remote_workers.complete(&lease, None, None).await.unwrap();
+    scene.core().remote_workers.report_one(LeaseReport::success(&lease), TOKEN).await.unwrap();
     let _last = scene.lease().await;
     assert_eq!(scene.eta(id), Some(10 * SECOND));
     scene.service.stop(Duration::ZERO).await;

@@ -49,6 +49,18 @@ pub(super) fn is_logical(error: &WriteError) -> bool {
     }
 }
 
+/// Changes on their way to the disk.
+#[derive(Debug)]
+pub(super) struct PendingWrite(oneshot::Receiver<Result<(), RequestError>>);
+
+impl PendingWrite {
+    /// Waits until the changes are on the disk.
+    pub(super) async fn done(self) -> Result<(), RequestError> {
+        let ended = |_| Err(RequestError::StoreFailed("the writer has ended".into()));
+        self.0.await.unwrap_or_else(ended)
+    }
+}
+
 /// Writer of the engine's changes: hands them to the store in batches, and applies the effects of
 /// each batch when it is on the disk.
 #[derive(Debug)]
@@ -155,19 +167,29 @@ impl Persistence {
     /// Returns an error if the store has failed or has become full: then they are written later, or
     /// never.
     pub(super) async fn all_written(self: &Arc<Self>) -> Result<(), RequestError> {
-        let (reply, replied) = oneshot::channel();
-        {
+        let written = {
             let mut engine = self.state.lock();
-            // A request after a refusal would wait for the refused batch.
-            if let Some(refused) = self.status.health().refusal() {
-                return Err(to_not_yet_written(refused));
-            }
-            engine.unwritten.effects.push(CommitEffect::Reply(reply));
+            let written = self.await_written(&mut engine)?;
             self.write_next(&mut engine);
+            written
+        };
+        written.done().await
+    }
+
+    /// Returns the wait until all changes so far are on the disk, without a start of their write.
+    ///
+    /// Returns an error as [`all_written`](Self::all_written) does.
+    pub(super) fn await_written(
+        &self,
+        engine: &mut EngineState,
+    ) -> Result<PendingWrite, RequestError> {
+        // A request after a refusal would wait for the refused batch.
+        if let Some(refused) = self.status.health().refusal() {
+            return Err(to_not_yet_written(refused));
         }
-        replied
-            .await
-            .unwrap_or_else(|_| Err(RequestError::StoreFailed("the writer has ended".into())))
+        let (reply, replied) = oneshot::channel();
+        engine.unwritten.effects.push(CommitEffect::Reply(reply));
+        Ok(PendingWrite(replied))
     }
 
     /// Retries the refused batch.

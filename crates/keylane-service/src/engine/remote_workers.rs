@@ -1,4 +1,4 @@
-//! API for remote workers: claim leases, renew them with heartbeats, and end them.
+//! API for remote workers: claims for work. `lease_reports.rs` has heartbeats and ends of leases.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,18 +10,17 @@ use tokio_util::sync::CancellationToken;
 use super::attempt_ends::AttemptEnds;
 use super::clock::Clock;
 use super::dispatch::payload_of;
-use super::engine_state::{EngineState, RunningAttempt, SharedState};
+use super::engine_state::{EngineState, SharedState};
 use super::leases::Leases;
 use super::persistence::Persistence;
 use super::scheduler_job::admit_leases;
 use super::timer::timeout;
-use crate::handle::{AttemptFailure, AttemptOutput};
 use crate::kind::KindExecutor;
 use crate::kind_registry::KindRegistry;
 use crate::request_error::RequestError;
-use crate::scheduler::Step;
 use crate::store::Store;
-use crate::wire::{HeartbeatResponse, Lease, Timestamp};
+use crate::wire::{Lease, Timestamp};
+use crate::{JobNumber, SubtaskNumber};
 
 /// Maximum wait for work in one request: below the timeout of most proxies.
 pub(crate) const MAX_CLAIM_WAIT: Duration = Duration::from_secs(60);
@@ -32,11 +31,28 @@ pub(crate) const MAX_LEASES: u32 = 1000;
 /// Timeout of a closed claim for leases that were promised to it and are on their way to the disk.
 const GRANT_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Request of a remote worker for work.
+#[derive(Debug)]
+pub(crate) struct WorkRequest {
+    /// Kinds that the worker accepts.
+    pub(crate) kinds: Vec<String>,
+    /// Maximum number of leases.
+    pub(crate) most: u32,
+    /// Time to wait for the first one.
+    pub(crate) wait: Duration,
+    /// Name of the worker.
+    pub(crate) worker: Option<String>,
+    /// Name of the worker's token.
+    pub(crate) token: String,
+}
+
 /// Open claim for work. If it is dropped before its [end](Self::end), because the client has
 /// disconnected, the claim is removed and its leases are withdrawn for another worker.
-struct WorkClaim {
+pub(super) struct WorkClaim {
     workers: Arc<RemoteWorkers>,
     number: u64,
+    /// Number of the worker.
+    worker: u64,
     kinds: Vec<u32>,
     given: Arc<super::work_claims::GrantQueue>,
     is_over: bool,
@@ -48,6 +64,7 @@ impl WorkClaim {
     fn end(&mut self, engine: &mut EngineState, now: Timestamp) -> Vec<u64> {
         self.is_over = true;
         engine.claimers.leave(self.number);
+        engine.workers.claim_ends(self.worker, self.workers.clock.steady_ms());
         admit_leases(&self.workers.kinds, engine, self.kinds.iter().copied(), now);
         self.given.take()
     }
@@ -97,47 +114,65 @@ pub(crate) struct RemoteWorkers {
 }
 
 impl RemoteWorkers {
-    /// Grants at most `most` subtasks of these kinds to a remote worker. Waits up to `wait` for the
-    /// first one, and no longer than until `closing`.
+    /// Grants subtasks to a remote worker. Waits for the first one, and no longer than until `closing`.
     pub(crate) async fn claim(
         self: &Arc<Self>,
-        kinds: &[String],
-        most: u32,
-        wait: Duration,
-        worker: Option<String>,
+        request: WorkRequest,
         closing: &CancellationToken,
     ) -> Result<Vec<Lease>, RequestError> {
-        let kinds = self.leased_kinds(kinds)?;
-        let mut ask = {
-            let mut engine = self.state.lock();
-            let now = self.clock.now();
-            if engine.is_draining {
-                return Err(RequestError::Draining);
-            }
-            let (number, given) = engine.claimers.ask(kinds.clone(), most, worker);
-            admit_leases(&self.kinds, &mut engine, kinds.iter().copied(), now);
-            WorkClaim { workers: Arc::clone(self), number, kinds, given, is_over: false }
-        };
+        let kinds = self.leased_kinds(&request.kinds)?;
+        let claim = self.open_claim(&mut self.state.lock(), kinds, &request)?;
         self.wake.notify();
+        Ok(self.fulfil(claim, request.wait, closing).await)
+    }
+
+    /// Opens a claim. The dispatcher must be woken afterwards.
+    pub(super) fn open_claim(
+        self: &Arc<Self>,
+        engine: &mut EngineState,
+        kinds: Vec<u32>,
+        request: &WorkRequest,
+    ) -> Result<WorkClaim, RequestError> {
+        if engine.is_draining {
+            return Err(RequestError::Draining);
+        }
+        let now = self.clock.now();
+        let (name, steady_ms) = (request.worker.as_deref(), self.clock.steady_ms());
+        let worker = engine.workers.heard(&request.token, name, steady_ms);
+        engine.workers.claim_begins(worker, &kinds);
+        let (number, given) = engine.claimers.ask(kinds.clone(), request.most, worker);
+        admit_leases(&self.kinds, engine, kinds.iter().copied(), now);
+        Ok(WorkClaim { workers: Arc::clone(self), number, worker, kinds, given, is_over: false })
+    }
+
+    /// Waits for the first lease of a claim, up to `wait` and no longer than until `closing`, and
+    /// returns all that it has then.
+    pub(super) async fn fulfil(
+        self: &Arc<Self>,
+        mut claim: WorkClaim,
+        wait: Duration,
+        closing: &CancellationToken,
+    ) -> Vec<Lease> {
         // A minimum wait, so that the dispatcher can respond.
         let wait = wait.max(Duration::from_millis(5));
         tokio::select! {
             biased;
-            _ = timeout(wait, ask.given.arrived.notified()) => {}
+            _ = timeout(wait, claim.given.arrived.notified()) => {}
             () = closing.cancelled() => {}
             () = self.draining.cancelled() => {}
         }
         let granted = async {
-            while ask.close() {
-                ask.given.arrived.notified().await;
+            while claim.close() {
+                claim.given.arrived.notified().await;
             }
         };
         let _ = timeout(GRANT_TIMEOUT, granted).await;
-        let fences = ask.end(&mut self.state.lock(), self.clock.now());
-        Ok(fences.into_iter().filter_map(|fence| self.lease(fence)).collect())
+        let fences = claim.end(&mut self.state.lock(), self.clock.now());
+        self.leases(&fences)
     }
 
-    fn leased_kinds(&self, names: &[String]) -> Result<Vec<u32>, RequestError> {
+    /// Returns the numbers of the kinds of a request, each of which must be for remote workers.
+    pub(super) fn leased_kinds(&self, names: &[String]) -> Result<Vec<u32>, RequestError> {
         let wrong = |index: usize, why: String| {
             RequestError::Invalid(vec![(format!("/kinds/{index}"), why)])
         };
@@ -162,118 +197,53 @@ impl RemoteWorkers {
         Ok(kinds)
     }
 
-    /// Returns the API form of a lease. `None` if it has ended meanwhile, or ends here because its
-    /// payload cannot be read.
-    fn lease(self: &Arc<Self>, fence: u64) -> Option<Lease> {
-        let (job, number, mut lease) = {
+    /// Returns the API forms of leases, without those that have ended meanwhile, or that end here because
+    /// their payloads cannot be read.
+    fn leases(&self, fences: &[u64]) -> Vec<Lease> {
+        let granted: Vec<_> = {
             let engine = self.state.lock();
-            let running = engine.running.get(&fence)?;
-            let (live, held) = (engine.live.get(&running.job)?, running.lease.as_ref()?);
-            let shown = super::step_numbers::shown(running.step);
-            let trace = live.head.trace.as_ref();
-            let lease = Lease {
-                id: format!("lease_{fence}_{shown}_{}", live.id),
-                job: live.id.to_string(),
-                kind: live.head.kind.clone(),
-                number: shown,
-                keys: running.keys.exclusive.iter().map(super::query::text_of).collect(),
-                shared_keys: running.keys.shared.iter().map(super::query::text_of).collect(),
-                attempt: running.attempt,
-                fence,
-                payload: super::split_result::null(),
-                traceparent: trace.map(|trace| trace.traceparent().to_owned()),
-                tracestate: trace.and_then(|trace| trace.tracestate().map(str::to_owned)),
-                expires_at: held.ends(),
+            fences.iter().filter_map(|fence| granted(&engine, *fence)).collect()
+        };
+        let with_payload =
+            |(job, number, mut lease): (JobNumber, SubtaskNumber, Lease)| match payload_of(
+                &self.store,
+                job,
+                number,
+            ) {
+                Ok(payload) => {
+                    let text = String::from_utf8_lossy(&payload).into_owned();
+                    lease.payload = RawValue::from_string(text).unwrap_or(lease.payload);
+                    Some(lease)
+                }
+                Err(failure) => {
+                    self.ends.finished(lease.fence, Err(failure));
+                    None
+                }
             };
-            (running.job, running.number, lease)
-        };
-        let payload = match payload_of(&self.store, job, number) {
-            Ok(payload) => payload,
-            Err(failure) => {
-                self.ends.finished(fence, Err(failure));
-                return None;
-            }
-        };
-        if let Ok(raw) = RawValue::from_string(String::from_utf8_lossy(&payload).into_owned()) {
-            lease.payload = raw;
-        }
-        Some(lease)
+        granted.into_iter().filter_map(with_payload).collect()
     }
+}
 
-    /// Returns the fence in a lease's id, if the lease is held.
-    fn held(engine: &EngineState, id: &str) -> Result<u64, RequestError> {
-        let mut words = id.strip_prefix("lease_").unwrap_or_default().splitn(3, '_');
-        let fence = words.next().and_then(|word| word.parse().ok());
-        let number: Option<u32> = words.next().and_then(|word| word.parse().ok());
-        let (Some(fence), Some(number), Some(job)) = (fence, number, words.next()) else {
-            return Err(RequestError::Unknown { what: format!("lease {id}") });
-        };
-        let is_held = |running: &&RunningAttempt| {
-            running.lease.as_ref().is_some_and(|held| held.promised_to.is_none())
-        };
-        let running = engine.running.get(&fence).filter(is_held);
-        let is_this = running.is_some_and(|running| {
-            let live = engine.live.get(&running.job);
-            running.step == Step::Subtask(number)
-                && live.is_some_and(|live| live.id.to_string() == job)
-        });
-        if is_this { Ok(fence) } else { Err(RequestError::LeaseLost) }
-    }
-
-    /// Renews a lease.
-    pub(crate) fn heartbeat(&self, id: &str) -> Result<HeartbeatResponse, RequestError> {
-        let mut engine = self.state.lock();
-        let now = self.clock.now();
-        let fence = Self::held(&engine, id)?;
-        let running = engine.running.get_mut(&fence).expect("the lease was just found");
-        let cancel = running.cancel.is_cancelled();
-        let held = running.lease.as_mut().expect("the run has a lease");
-        held.renew(now);
-        Ok(HeartbeatResponse { expires_at: held.ends(), cancel })
-    }
-
-    /// Completes a lease with success. Returns when that is on the disk.
-    pub(crate) async fn complete(
-        self: &Arc<Self>,
-        id: &str,
-        result: Option<Box<RawValue>>,
-        log: Option<String>,
-    ) -> Result<(), RequestError> {
-        let fence = self.held_saying(id, log)?;
-        self.end_lease(fence, Ok(result)).await
-    }
-
-    /// Completes a lease with a failure. Returns when that is on the disk.
-    pub(crate) async fn fail(
-        self: &Arc<Self>,
-        id: &str,
-        failure: AttemptFailure,
-        log: Option<String>,
-    ) -> Result<(), RequestError> {
-        let fence = self.held_saying(id, log)?;
-        self.end_lease(fence, Err(failure)).await
-    }
-
-    /// Returns the fence of a held lease, after adding the worker's log to its attempt.
-    fn held_saying(&self, id: &str, log: Option<String>) -> Result<u64, RequestError> {
-        let mut engine = self.persistence.writable_engine()?;
-        let fence = Self::held(&engine, id)?;
-        if let Some(said) = log {
-            let running = engine.running.get_mut(&fence).expect("the lease was just found");
-            running.log = AttemptOutput::keeping(self.kinds.get(running.kind).log_bytes);
-            running.log.say(said.as_bytes());
-        }
-        Ok(fence)
-    }
-
-    async fn end_lease(
-        self: &Arc<Self>,
-        fence: u64,
-        answer: crate::handle::AttemptResult,
-    ) -> Result<(), RequestError> {
-        if !self.ends.finished(fence, answer) {
-            return Err(RequestError::LeaseLost);
-        }
-        self.persistence.all_written().await
-    }
+/// Returns the place of a leased subtask in the store, and its lease without the payload. `None` if the
+/// lease has ended.
+fn granted(engine: &EngineState, fence: u64) -> Option<(JobNumber, SubtaskNumber, Lease)> {
+    let running = engine.running.get(&fence)?;
+    let (live, held) = (engine.live.get(&running.job)?, running.lease.as_ref()?);
+    let (job, shown) = (live.id.to_string(), super::step_numbers::shown(running.step));
+    let trace = live.head.trace.as_ref();
+    let lease = Lease {
+        id: format!("lease_{fence}_{shown}_{job}"),
+        job,
+        kind: live.head.kind.clone(),
+        number: shown,
+        keys: running.keys.exclusive.iter().map(super::query::text_of).collect(),
+        shared_keys: running.keys.shared.iter().map(super::query::text_of).collect(),
+        attempt: running.attempt,
+        fence,
+        payload: super::split_result::null(),
+        traceparent: trace.map(|trace| trace.traceparent().to_owned()),
+        tracestate: trace.and_then(|trace| trace.tracestate().map(str::to_owned)),
+        expires_at: held.ends(),
+    };
+    Some((running.job, running.number, lease))
 }

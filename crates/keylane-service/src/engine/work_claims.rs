@@ -28,8 +28,8 @@ use crate::wire::Timestamp;
 /// Lease of a running attempt.
 #[derive(Clone, Debug)]
 pub(super) struct LeaseState {
-    /// Name of the worker, if it gave one.
-    pub(super) worker: Option<String>,
+    /// Number of the worker.
+    pub(super) worker: u64,
     /// Duration of the lease after a heartbeat.
     pub(super) lasts: Duration,
     /// Time of expiry without a further heartbeat. Never, while the lease is only promised.
@@ -81,16 +81,17 @@ struct ClaimState {
     room: u32,
     /// Number of leases promised and not handed over.
     promised: u32,
-    worker: Option<String>,
+    /// Number of the worker.
+    worker: u64,
     given: Arc<GrantQueue>,
 }
 
-/// Promise of a lease: the claim, the name of its worker, and the kinds whose remaining capacity
+/// Promise of a lease: the claim, the number of its worker, and the kinds whose remaining capacity
 /// decreased.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct LeasePromise {
     pub(super) to: u64,
-    pub(super) worker: Option<String>,
+    pub(super) worker: u64,
     pub(super) kinds: Vec<u32>,
 }
 
@@ -114,7 +115,7 @@ impl WorkClaims {
         &mut self,
         kinds: Vec<u32>,
         room: u32,
-        worker: Option<String>,
+        worker: u64,
     ) -> (u64, Arc<GrantQueue>) {
         self.next += 1;
         let given = Arc::new(GrantQueue::default());
@@ -162,7 +163,7 @@ impl WorkClaims {
         claimer.promised += 1;
         let room = claimer.room - 1;
         *self.held.entry(kind).or_default() += 1;
-        let (worker, kinds) = (claimer.worker.clone(), claimer.kinds.clone());
+        let (worker, kinds) = (claimer.worker, claimer.kinds.clone());
         self.set_room(number, room);
         Some(LeasePromise { to: number, worker, kinds })
     }
@@ -214,10 +215,10 @@ mod tests {
     #[test]
     fn a_kind_may_run_as_much_as_was_asked_for_and_is_leased() {
         let mut claimers = WorkClaims::default();
-        let (first, given) = claimers.ask(vec![1, 2], 2, Some("a".into()));
-        claimers.ask(vec![2], 1, None);
+        let (first, given) = claimers.ask(vec![1, 2], 2, 7);
+        claimers.ask(vec![2], 1, 8);
         assert_eq!((claimers.wanted(1), claimers.wanted(2), claimers.wanted(3)), (2, 3, 0));
-        let promise = LeasePromise { to: first, worker: Some("a".into()), kinds: vec![1, 2] };
+        let promise = LeasePromise { to: first, worker: 7, kinds: vec![1, 2] };
         assert_eq!(claimers.promise(2), Some(promise));
         assert_eq!((claimers.wanted(1), claimers.wanted(2)), (1, 3));
         // The lease arrives when it is handed over, not before.
@@ -242,7 +243,7 @@ mod tests {
     fn the_oldest_ask_with_room_for_the_kind_is_first() {
         let mut claimers = WorkClaims::default();
         let kinds = [vec![1], vec![1, 2], vec![2], vec![1, 2]];
-        let asks: Vec<u64> = kinds.map(|kinds| claimers.ask(kinds, 2, None).0).into();
+        let asks: Vec<u64> = kinds.map(|kinds| claimers.ask(kinds, 2, 7).0).into();
         let mut promise = |kind| claimers.promise(kind).map(|promise| promise.to);
         let of_two = [2, 2, 2].map(&mut promise);
         assert_eq!(of_two, [Some(asks[1]), Some(asks[1]), Some(asks[2])]);

@@ -36,6 +36,10 @@ use crate::wire;
         wire::HeartbeatResponse,
         wire::CompleteRequest,
         wire::FailRequest,
+        wire::HeartbeatBatch,
+        wire::HeartbeatResults,
+        wire::CompleteBatch,
+        wire::CompleteResults,
         wire::AuditEntry,
         wire::Event,
         wire::SubmitBatch,
@@ -61,6 +65,7 @@ use crate::wire;
         wire::Page<wire::KeyView>,
         wire::Page<wire::AttemptLog>,
         wire::Page<wire::Schedule>,
+        wire::Page<wire::WorkerView>,
         wire::Explained,
         wire::KindList,
     ))
@@ -157,12 +162,20 @@ const OPERATIONS: &[Operation] = operations! {
         answers [(200, Some("KeyView"))]; problems [404, 409, 503, 507];
     post "/v1/leases" "Claim subtasks" body "ClaimRequest" true;
         answers [(200, Some("Claim"))]; problems [400, 413, 422, 503];
+    post "/v1/leases/heartbeat" "Extend leases, each by itself" body "HeartbeatBatch" true;
+        answers [(200, Some("HeartbeatResults"))]; problems [400, 413, 422];
+    post "/v1/leases/complete" "Report the ends of leases, each by itself, and possibly claim the next subtasks"
+        body "CompleteBatch" true;
+        answers [(200, Some("CompleteResults"))]; problems [400, 413, 422, 503, 507];
     post "/v1/leases/{id}/heartbeat" "Extend a lease" body "HeartbeatRequest" false;
         answers [(200, Some("HeartbeatResponse"))]; problems [400, 404, 409, 413, 415, 422];
     post "/v1/leases/{id}/complete" "Report a success" body "CompleteRequest" false;
         answers [(204, None)]; problems [400, 404, 409, 413, 422, 503, 507];
     post "/v1/leases/{id}/fail" "Report a failure" body "FailRequest" true;
         answers [(204, None)]; problems [400, 404, 409, 413, 422, 503, 507];
+    get "/v1/workers" "Remote workers that have leases, wait for some, or were heard of lately, in the order of their first requests"
+        query &[("cursor", "string"), ("limit", "integer")];
+        answers [(200, Some("Page_WorkerView"))]; problems [422];
     get "/v1/schedules" "Schedules, by name" query &[("cursor", "string"), ("limit", "integer")];
         answers [(200, Some("Page_Schedule"))]; problems [422];
     get "/v1/schedules/{name}" "A schedule" answers [(200, Some("Schedule"))]; problems [404];

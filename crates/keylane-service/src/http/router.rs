@@ -10,7 +10,7 @@ use super::middleware::{self, RequestRules};
 use super::settings::HttpSettings;
 use super::{
     audit, audit_layer, backup, batch, body_timeout, events, job_control, jobs, keys, kinds,
-    leases, logs, results, schedules, server_routes, submit, ui, ws,
+    lease_batches, leases, logs, results, schedules, server_routes, submit, ui, workers, ws,
 };
 use crate::Service;
 
@@ -38,6 +38,8 @@ pub(super) fn router(state: AppState) -> Router {
         .merge(keys::router())
         .merge(kinds::router())
         .merge(leases::router())
+        .merge(lease_batches::router())
+        .merge(workers::router())
         .merge(schedules::router())
         .merge(events::router())
         .merge(ws::router())

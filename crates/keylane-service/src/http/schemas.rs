@@ -12,7 +12,7 @@ use crate::kind_registry::KindRegistry;
 use crate::wire::{JobState, SubtaskState};
 
 /// Schemas of request bodies. Their optional fields may be absent, and are never null.
-const REQUESTS: [&str; 14] = [
+const REQUESTS: [&str; 17] = [
     "SubmitJob",
     "SubmitSubtask",
     "SubmitBatch",
@@ -27,6 +27,9 @@ const REQUESTS: [&str; 14] = [
     "HeartbeatRequest",
     "CompleteRequest",
     "FailRequest",
+    "HeartbeatBatch",
+    "CompleteBatch",
+    "LeaseEnd",
 ];
 
 /// Largest integer that every JSON parser preserves.
@@ -35,6 +38,10 @@ const MAX_SAFE: u64 = (1 << 53) - 1;
 /// Maximum length of a reason or an error, in characters: fewer than fit in a small body in any
 /// encoding.
 const MAX_TEXT: usize = 8192;
+
+/// Maximum length of a lease's id, in characters: more than any has, and so few that the maximum number
+/// of them fits into a request in any encoding.
+const MAX_LEASE_ID: usize = 80;
 
 /// Schema of a string of at most this number of UTF-8 bytes. A schema counts characters, so the
 /// longest strings are ASCII.
@@ -59,6 +66,7 @@ fn limits() -> Vec<(&'static str, &'static str, Value)> {
             "additionalProperties": value})
     };
     let positive = || read_body(1, u32::MAX.into());
+    let leases = |items: Value| json!({"type": "array", "items": items, "minItems": 1, "maxItems": MAX_LEASES});
     let rate = || json!({"type": "number", "exclusiveMinimum": 0, "maximum": MAX_RATE});
     // A past time means now. Later times are at most a hundred years ahead.
     let time =
@@ -87,6 +95,10 @@ fn limits() -> Vec<(&'static str, &'static str, Value)> {
         ("HeartbeatRequest", "progress", json!({"type": "number", "minimum": 0, "maximum": 1})),
         ("FailRequest", "error", json!({"type": "string", "maxLength": MAX_TEXT})),
         ("FailRequest", "after_ms", read_body(0, MAX_MS)),
+        ("HeartbeatBatch", "leases", leases(json!({"type": "string", "maxLength": MAX_LEASE_ID}))),
+        ("CompleteBatch", "leases", leases(json!({"$ref": "#/components/schemas/LeaseEnd"}))),
+        ("LeaseEnd", "error", json!({"type": "string", "maxLength": MAX_TEXT})),
+        ("LeaseEnd", "after_ms", read_body(0, MAX_MS)),
         ("KindPatch", "concurrency", positive()),
         ("KindPatch", "burst", positive()),
         ("KindPatch", "burst_per_key", positive()),
@@ -124,6 +136,7 @@ pub(super) fn complete(schemas: &mut Value, kinds: &KindRegistry) {
     let description = schemas["ClaimRequest"]["properties"]["kinds"]["description"].take();
     schemas["ClaimRequest"]["properties"]["kinds"] =
         json!({"type": "array", "minItems": 1, "items": wanted, "description": description});
+    schemas["LeaseEnd"] = lease_end(&schemas["LeaseEnd"]);
     schemas["SubmitSubtask"] = subtask(&schemas["SubmitSubtask"]);
     let job = schemas["SubmitJob"].take();
     let mut scheduled = without(job.clone(), &["run_at"]);
@@ -171,6 +184,19 @@ fn subtask(schema: &Value) -> Value {
     let mut ways = vec![with_latest(beside_key(one), false), with_latest(latest, true)];
     ways.extend(with_keys(&several).map(|way| with_latest(way, false)));
     json!({"anyOf": ways, "description": description})
+}
+
+/// Schema of the end of a lease: a success, a failure or a release.
+fn lease_end(schema: &Value) -> Value {
+    let description = schema["description"].clone();
+    let released = &["result", "error", "retry", "after_ms", "log"];
+    let mut released = requiring(without(schema.clone(), released), &["id", "release"]);
+    released["properties"]["release"]["enum"] = json!([true]);
+    let mut success = without(schema.clone(), &["error", "retry", "after_ms"]);
+    success["properties"]["release"]["enum"] = json!([false]);
+    let mut failure = requiring(without(schema.clone(), &["result"]), &["id", "error"]);
+    failure["properties"]["release"]["enum"] = json!([false]);
+    json!({"anyOf": [success, failure, released], "description": description})
 }
 
 /// Returns a schema with at most one key, so that all keys are at most [`MAX_KEYS`].

@@ -23,7 +23,7 @@ pub(super) fn judge(entries: &[Entry]) -> Vec<String> {
             Event::Accepted { job, id, run_at } => state.accepted(*job, id, *run_at),
             Event::Started(run) => state.started(*run),
             Event::Ended(run, end) => state.ended(*run, *end),
-            Event::Reported { fence, status } => state.reported(*fence, *status),
+            Event::Reported { fence, status, sent } => state.reported(*fence, *status, *sent),
             Event::Held { fence, until } => state.held(*fence, *until),
             Event::Vanished { .. } | Event::Stopping => {}
             Event::Opened { keep } => state.keep = *keep,

@@ -125,8 +125,8 @@ pub(super) enum Event {
     FannedIn { job: usize, results: Value },
     /// A handler ends, or a remote worker stops working and begins to report.
     Ended(Run, RunEnd),
-    /// The service has answered the report of a remote worker.
-    Reported { fence: u64, status: u16 },
+    /// The service has answered the report of a remote worker, which was sent at this steady time.
+    Reported { fence: u64, status: u16, sent: u64 },
     /// A lease holds at least until this steady time.
     Held { fence: u64, until: u64 },
     /// A remote worker sends nothing more for a lease.

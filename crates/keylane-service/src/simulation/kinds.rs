@@ -110,6 +110,7 @@ async fn handle(world: Arc<World>, attempt: Attempt) -> AttemptResult {
             ..AttemptFailure::passing("failed")
         }),
         RunEnd::FailedForGood | RunEnd::GaveUp => Err(AttemptFailure::lasting("never")),
+        RunEnd::Released => unreachable!("only remote workers release"),
     }
 }
 

@@ -217,6 +217,8 @@ pub(super) enum RunEnd {
     FailedForGood,
     /// The handler was dropped, or gave up when the attempt was cancelled.
     GaveUp,
+    /// A remote worker returns the lease and has not begun: the attempt does not count.
+    Released,
 }
 
 /// Behaviour of an attempt.

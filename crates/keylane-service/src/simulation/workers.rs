@@ -1,4 +1,5 @@
-//! Remote workers: they claim leases, send heartbeats and report, late or never if they fail.
+//! Remote workers: they claim leases, send heartbeats and report, late or never if they fail. Some do
+//! all of that in batches.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -18,6 +19,8 @@ use crate::wire::Timestamp;
 #[derive(Debug)]
 pub(super) struct Worker {
     random: Random,
+    /// Whether it reports several leases in one request.
+    has_batches: bool,
     held: Vec<HeldLease>,
 }
 
@@ -32,22 +35,50 @@ struct HeldLease {
     has_ended: bool,
 }
 
+impl HeldLease {
+    fn has_begun(&self) -> bool {
+        self.left < self.behaviour.lasts
+    }
+}
+
 impl Worker {
     pub(super) fn new(seed: u64, number: u64) -> Self {
-        Worker { random: Random::of(seed, &[4, number]), held: Vec::new() }
+        let has_batches = Random::of(seed, &[4, number, 1]).chance(50);
+        Worker { random: Random::of(seed, &[4, number]), has_batches, held: Vec::new() }
+    }
+
+    /// Returns the lease to work on, if the worker does not report first.
+    fn next(&self, random: &mut Random) -> Option<HeldLease> {
+        let has_ended = self.held.iter().any(|held| held.has_ended);
+        if has_ended && (!self.has_batches || random.chance(30)) {
+            return None;
+        }
+        self.held.iter().find(|held| !held.has_ended).cloned()
+    }
+
+    fn find(&mut self, fence: u64) -> Option<&mut HeldLease> {
+        self.held.iter_mut().find(|held| held.run.fence == fence)
+    }
+
+    fn remove(&mut self, fence: u64) {
+        self.held.retain(|held| held.run.fence != fence);
     }
 }
 
 /// Lets a worker work until the process ends.
 pub(super) async fn run(world: Arc<World>, api: Api, worker: Arc<Mutex<Worker>>) {
     loop {
-        let (held, mut random) = {
+        let (next, is_free, has_batches, mut random) = {
             let mut worker = worker.lock().unwrap();
-            (worker.held.first().cloned(), Random::new(worker.random.next()))
+            let mut random = Random::new(worker.random.next());
+            let next = worker.next(&mut random);
+            (next, worker.held.is_empty(), worker.has_batches, random)
         };
-        match held {
+        match next {
             Some(held) => work(&world, &api, &mut random, &worker, held).await,
-            None => claim(&world, &api, &mut random, &worker).await,
+            None if is_free => claim(&world, &api, &mut random, &worker).await,
+            None if has_batches => report_batch(&world, &api, &mut random, &worker).await,
+            None => report_one(&world, &api, &mut random, &worker).await,
         }
     }
 }
@@ -60,6 +91,11 @@ async fn claim(world: &World, api: &Api, random: &mut Random, worker: &Mutex<Wor
     let request = ("POST", "/v1/leases");
     let claimed = timeout(patience, api.send(random, request, None, Some(body))).await;
     let Ok((StatusCode::OK, answer)) = claimed else { return };
+    take(world, worker, &answer);
+}
+
+/// Takes the leases of an answer.
+fn take(world: &World, worker: &Mutex<Worker>, answer: &Value) {
     for lease in answer["leases"].as_array().unwrap() {
         let held = taken(world, lease);
         worker.lock().unwrap().held.push(held);
@@ -87,7 +123,7 @@ fn taken(world: &World, lease: &Value) -> HeldLease {
     HeldLease { id, run, behaviour, left: behaviour.lasts, has_ended: false }
 }
 
-/// Works on the first lease: a slice up to the next heartbeat, or the report.
+/// Works on a lease: a slice up to the next heartbeat, or to the end.
 async fn work(
     world: &World,
     api: &Api,
@@ -95,9 +131,9 @@ async fn work(
     worker: &Mutex<Worker>,
     mut held: HeldLease,
 ) {
+    let fence = held.run.fence;
     if held.behaviour.vanishes {
-        worker.lock().unwrap().held.remove(0);
-        return;
+        return worker.lock().unwrap().remove(fence);
     }
     let slice = match held.behaviour.is_silent {
         // Longer than the lease, so that the report comes too late.
@@ -106,24 +142,23 @@ async fn work(
     };
     sleep(slice).await;
     held.left = held.left.saturating_sub(slice);
-    worker.lock().unwrap().held[0].left = held.left;
+    if let Some(kept) = worker.lock().unwrap().find(fence) {
+        (kept.left, kept.has_ended) = (held.left, held.left.is_zero());
+    }
+    if held.left.is_zero() {
+        return world.record(Event::Ended(held.run, held.behaviour.end));
+    }
     let patience = Duration::from_millis(random.within(50..5_000));
-    if !held.left.is_zero() {
-        let all = worker.lock().unwrap().held.clone();
-        for held in all {
-            let _ = timeout(patience, heartbeat(world, api, random, &held)).await;
-        }
+    let (all, has_batches) = {
+        let worker = worker.lock().unwrap();
+        (worker.held.clone(), worker.has_batches)
+    };
+    if has_batches {
+        let _ = timeout(patience, heartbeat_batch(world, api, random, &all)).await;
         return;
     }
-    if !held.has_ended {
-        world.record(Event::Ended(held.run, held.behaviour.end));
-        worker.lock().unwrap().held[0].has_ended = true;
-    }
-    let reported = timeout(patience, report(world, api, random, &held)).await;
-    if reported == Ok(true) {
-        worker.lock().unwrap().held.remove(0);
-    } else {
-        sleep(Duration::from_millis(random.within(100..1_000))).await;
+    for held in all {
+        let _ = timeout(patience, heartbeat(world, api, random, &held)).await;
     }
 }
 
@@ -141,6 +176,29 @@ async fn heartbeat(world: &World, api: &Api, random: &mut Random, held: &HeldLea
     }
 }
 
+async fn heartbeat_batch(world: &World, api: &Api, random: &mut Random, all: &[HeldLease]) {
+    let ids: Vec<&str> = all.iter().map(|held| &*held.id).collect();
+    let (request, body) = (("POST", "/v1/leases/heartbeat"), json!({"leases": ids}));
+    let (status, answer) = api.send(random, request, None, Some(body)).await;
+    // The process may end.
+    let Some(items) = answer["items"].as_array().filter(|_| status.is_success()) else { return };
+    for (held, item) in all.iter().zip(items).filter(|(_, item)| item["status"] == 200) {
+        record_end(world, held.run.fence, item);
+    }
+}
+
+/// Reports the first lease that has ended.
+async fn report_one(world: &World, api: &Api, random: &mut Random, worker: &Mutex<Worker>) {
+    let held = worker.lock().unwrap().held.iter().find(|held| held.has_ended).cloned();
+    let held = held.expect("a worker reports what has ended");
+    let patience = Duration::from_millis(random.within(50..5_000));
+    let reported = timeout(patience, report(world, api, random, &held)).await;
+    match reported {
+        Ok(true) => worker.lock().unwrap().remove(held.run.fence),
+        _ => sleep(Duration::from_millis(random.within(100..1_000))).await,
+    }
+}
+
 /// Reports the end of a lease. Returns false if the service asks to repeat it.
 async fn report(world: &World, api: &Api, random: &mut Random, held: &HeldLease) -> bool {
     let (what, body) = match held.behaviour.end {
@@ -148,12 +206,64 @@ async fn report(world: &World, api: &Api, random: &mut Random, held: &HeldLease)
         RunEnd::Failed { after: None } => ("fail", json!({"error": "failed"})),
         RunEnd::Failed { after } => ("fail", json!({"error": "later", "after_ms": after})),
         RunEnd::FailedForGood => ("fail", json!({"error": "never", "retry": false})),
+        RunEnd::Released => unreachable!("only a batch has releases"),
     };
-    let path = format!("/v1/leases/{}/{what}", held.id);
+    let (path, sent) = (format!("/v1/leases/{}/{what}", held.id), world.clock.steady());
     let (status, _) = api.send(random, ("POST", &path), None, Some(body)).await;
     let repeats = status.is_server_error();
     if !repeats {
-        world.record(Event::Reported { fence: held.run.fence, status: status.as_u16() });
+        let (fence, status) = (held.run.fence, status.as_u16());
+        world.record(Event::Reported { fence, status, sent });
     }
     !repeats
+}
+
+/// Reports all leases that have ended, with some that are returned, and possibly claims the next ones.
+async fn report_batch(world: &World, api: &Api, random: &mut Random, worker: &Mutex<Worker>) {
+    let (ended, is_last) = {
+        let mut worker = worker.lock().unwrap();
+        for held in worker.held.iter_mut().filter(|held| !held.has_ended && !held.has_begun()) {
+            if !held.behaviour.vanishes && random.chance(20) {
+                (held.behaviour.end, held.has_ended) = (RunEnd::Released, true);
+                world.record(Event::Ended(held.run, RunEnd::Released));
+            }
+        }
+        let ended: Vec<_> = worker.held.iter().filter(|held| held.has_ended).cloned().collect();
+        let is_last = ended.len() == worker.held.len();
+        (ended, is_last)
+    };
+    let mut body = json!({"leases": ended.iter().map(item).collect::<Vec<_>>()});
+    if random.chance(60) {
+        // One that still has leases must not wait for long.
+        let waits = if is_last { &[0, 100, 5_000, 60_000][..] } else { &[0, 100] };
+        let wait = random.pick(waits);
+        body["claim"] = json!({"kinds": ["lease"], "max": random.within(1..6), "wait_ms": wait});
+    }
+    let patience = random.within(50..if is_last { 120_000 } else { 5_000 });
+    let (request, sent) = (("POST", "/v1/leases/complete"), world.clock.steady());
+    let answered =
+        timeout(Duration::from_millis(patience), api.send(random, request, None, Some(body))).await;
+    let Ok((StatusCode::OK, answer)) = answered else {
+        return sleep(Duration::from_millis(random.within(100..1_000))).await;
+    };
+    for (held, item) in ended.iter().zip(answer["items"].as_array().unwrap()) {
+        let (fence, status) = (held.run.fence, item["status"].as_u64().unwrap() as u16);
+        world.record(Event::Reported { fence, status, sent });
+        worker.lock().unwrap().remove(fence);
+    }
+    if answer["leases"].is_array() {
+        take(world, worker, &answer);
+    }
+}
+
+/// Returns the report of a lease in a batch.
+fn item(held: &HeldLease) -> Value {
+    let id = &held.id;
+    match held.behaviour.end {
+        RunEnd::Succeeded | RunEnd::GaveUp => json!({"id": id, "result": held.run.fence}),
+        RunEnd::Failed { after: None } => json!({"id": id, "error": "failed"}),
+        RunEnd::Failed { after } => json!({"id": id, "error": "later", "after_ms": after}),
+        RunEnd::FailedForGood => json!({"id": id, "error": "never", "retry": false}),
+        RunEnd::Released => json!({"id": id, "release": true}),
+    }
 }

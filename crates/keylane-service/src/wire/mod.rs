@@ -15,6 +15,7 @@ mod job;
 mod key;
 mod kind;
 mod lease;
+mod lease_batch;
 mod log;
 mod number;
 mod object;
@@ -26,6 +27,7 @@ mod server;
 mod subtask;
 mod time;
 mod timeline;
+mod worker;
 
 pub use audit::{AuditEntry, AuditOutcome};
 pub use batch::{Batch, BatchItem, SubmitBatch};
@@ -40,6 +42,10 @@ pub use kind::{KindPatch, KindSetting, KindView, PauseKindRequest, ResetKindRequ
 pub use lease::{
     Claim, ClaimRequest, CompleteRequest, FailRequest, HeartbeatRequest, HeartbeatResponse, Lease,
 };
+pub use lease_batch::{
+    CompleteBatch, CompleteResult, CompleteResults, HeartbeatBatch, HeartbeatResult,
+    HeartbeatResults, LeaseEnd,
+};
 pub use log::AttemptLog;
 pub(crate) use object::Object;
 pub use page::{DamagedRow, Page};
@@ -51,3 +57,4 @@ pub use server::{Health, HealthCheck, Version};
 pub use subtask::{OutcomeView, SubtaskRef, SubtaskState, SubtaskView};
 pub use time::Timestamp;
 pub use timeline::{Slice, Summary, Timeline};
+pub use worker::{WorkerLease, WorkerView};

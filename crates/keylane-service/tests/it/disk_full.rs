@@ -261,6 +261,8 @@ async fn what_is_asked_for_while_nothing_is_written_is_not_done() {
     refused(&client, "PATCH", &job, r#"{"weight":7}"#).await;
     refused(&client, "POST", &format!("{lease}/complete"), r#"{"result":5}"#).await;
     refused(&client, "POST", &format!("{lease}/fail"), r#"{"error":"no"}"#).await;
+    let batch = json!({"leases": [{"id": lease.strip_prefix("/v1/leases/")}]}).to_string();
+    refused(&client, "POST", "/v1/leases/complete", &batch).await;
     client.post(&format!("{lease}/heartbeat"), "").await.expect(200);
 
     client.send("DELETE", &format!("/v1/jobs/{old}"), &[], "").await.expect(204);

@@ -196,6 +196,25 @@
  * @property {string} [pause_reason]
  * @property {string[]} changed settings that operators have changed
  *
+ * @typedef {object} Worker a remote worker
+ * @property {string} [name]
+ * @property {string} [token]
+ * @property {string[]} kinds
+ * @property {number} waiting
+ * @property {number} leases
+ * @property {WorkerLease[]} running
+ * @property {string} [last_contact]
+ *
+ * @typedef {object} WorkerLease
+ * @property {string} job
+ * @property {string} kind
+ * @property {number} number
+ * @property {string[]} keys
+ * @property {string[]} [shared_keys]
+ * @property {number} attempt
+ * @property {string} since
+ * @property {string} expires_at
+ *
  * @typedef {object} Schedule
  * @property {string} name
  * @property {string} cron

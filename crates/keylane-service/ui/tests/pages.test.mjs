@@ -624,6 +624,33 @@ describe("failures, allocation, server", () => {
       assert.equal(mock.engine.kinds[1].paused, false);
     }));
 
+  test("remote workers are listed with their oldest leases", () =>
+    on({ path: "server" }, async ({ page, mock }) => {
+      await page.getByText("No remote workers").waitFor();
+      const [job] = mock.engine.jobs.values();
+      const lease = { job: job.id, kind: "imports", number: 3, keys: ["customer-acme"], attempt: 1 };
+      const times = { since: new Date().toISOString(), expires_at: new Date().toISOString() };
+      mock.engine.workers.push(
+        {
+          name: "importer-1",
+          token: "import-farm",
+          kinds: ["imports"],
+          waiting: 1,
+          leases: 7,
+          running: [{ ...lease, ...times }],
+          last_contact: new Date().toISOString(),
+        },
+        { kinds: [], waiting: 0, leases: 0, running: [] },
+      );
+      const table = page.getByRole("table", { name: "Remote workers" });
+      await table.getByText("import-farm").waitFor();
+      await table.getByText("not known since the restart").waitFor();
+      await table.getByRole("link", { name: "customer-acme" }).waitFor();
+      await table.getByRole("link", { name: "imports 3" }).click();
+      await page.getByRole("heading", { level: 1 }).waitFor();
+      assert.equal(new URL(page.url()).hash, `#/jobs/${job.id}/subtasks/3`);
+    }));
+
   test("schedules show their times and jobs, are paused and resumed, and run after a question", () =>
     on({ path: "server" }, async ({ page, mock }) => {
       await page.locator(".hint").getByRole("link", { name: "Schedules" }).click();

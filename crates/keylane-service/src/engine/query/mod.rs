@@ -15,6 +15,7 @@ mod subtask;
 mod summary;
 mod text;
 mod wait;
+mod workers;
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};

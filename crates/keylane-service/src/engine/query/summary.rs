@@ -219,6 +219,7 @@ fn kind_view(entry: &KindEntry, running: u64) -> KindView {
 }
 
 fn running_view(engine: &EngineState, running: &RunningAttempt) -> RunningSubtask {
+    let worker = running.lease.as_ref().and_then(|lease| engine.workers.name(lease.worker));
     RunningSubtask {
         slot: running.slot,
         job: engine.live.get(&running.job).map_or_else(String::new, |live| live.id.to_string()),
@@ -227,7 +228,7 @@ fn running_view(engine: &EngineState, running: &RunningAttempt) -> RunningSubtas
         shared_keys: running.keys.shared.iter().map(text_of).collect(),
         attempt: running.attempt,
         since: running.since,
-        worker: running.lease.as_ref().and_then(|lease| lease.worker.clone()),
+        worker: worker.map(str::to_owned),
     }
 }
 

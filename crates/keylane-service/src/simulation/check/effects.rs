@@ -2,7 +2,6 @@
 
 use serde_json::Value;
 
-use super::starts::ON_ITS_WAY;
 use super::state::{Job, Moment, Pause, State, Task, TaskEnd};
 use crate::simulation::history::{Command, Run};
 use crate::simulation::work::{JobSpec, RunEnd, result_of};
@@ -92,13 +91,13 @@ impl State {
         task.is_unknown = run.is_lease;
     }
 
-    pub(super) fn reported(&mut self, fence: u64, status: u16) {
+    pub(super) fn reported(&mut self, fence: u64, status: u16, sent: u64) {
         let mut tasks = self.jobs.iter_mut().flat_map(|job| &mut job.tasks);
         let found = tasks.find(|task| task.last.is_some_and(|run| run.fence == fence));
         let Some(task) = found else {
-            // The answer to an earlier report can be on its way when the next attempt begins.
-            let followed = self.followed_at.get(&fence).copied().unwrap_or_default();
-            if status == 204 && followed + ON_ITS_WAY < self.at {
+            // The next attempt can begin before the answer, which may wait for a claim.
+            let followed = self.followed_at.get(&fence).copied().unwrap_or(u64::MAX);
+            if status == 204 && followed < sent {
                 self.fail(format!("the report of fence {fence} counts after a later attempt"));
             }
             return;

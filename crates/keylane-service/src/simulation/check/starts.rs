@@ -8,7 +8,7 @@ use crate::simulation::work::{
 
 /// Time for which an attempt that was on its way may still begin, in milliseconds: a handler, and a
 /// lease whose claim waits for further leases.
-pub(super) const ON_ITS_WAY: u64 = 50;
+const ON_ITS_WAY: u64 = 50;
 const LEASE_ON_ITS_WAY: u64 = 8_000;
 
 /// Difference in the delays of two starts, from the decision to the handler, in milliseconds.
@@ -154,7 +154,10 @@ impl State {
             return Some("is more than the maximum".into());
         }
         let last = task.last?;
-        if task.started_in == self.process && run.attempt <= last.attempt && !task.may_retry {
+        // A released attempt does not count.
+        let counts = task.end.is_none_or(|end| end.end != RunEnd::Released);
+        let least = last.attempt + u32::from(counts);
+        if task.started_in == self.process && run.attempt < least && !task.may_retry {
             return Some(format!("follows attempt {}", last.attempt));
         }
         let end = task.end.filter(|end| end.is_known)?;
@@ -170,7 +173,7 @@ impl State {
         let wait = match end.end {
             RunEnd::Failed { after: Some(after) } => after,
             RunEnd::Failed { after: None } | RunEnd::GaveUp => job.spec.kind.backoff(),
-            RunEnd::Succeeded | RunEnd::FailedForGood => return None,
+            RunEnd::Succeeded | RunEnd::FailedForGood | RunEnd::Released => return None,
         };
         // A restart knows only the wall clock, so a step before it may shorten the wait. The end of the
         // wait may have been stored before the service followed the step.
@@ -357,7 +360,8 @@ impl State {
                 // One without a key stops none, and fails.
                 _ if job.spec.kind == JobKind::Stop && has_keys => false,
                 RunEnd::FailedForGood => true,
-                RunEnd::Failed { .. } | RunEnd::GaveUp => has_no_more,
+                // A release may have come when the lease was already lost.
+                RunEnd::Failed { .. } | RunEnd::GaveUp | RunEnd::Released => has_no_more,
             },
             // A crash or an expiry has ended its last attempt.
             None => (task.is_unknown || task.unseen > 0) && has_no_more,
@@ -370,5 +374,6 @@ fn is_final(job: &Job, run: Run, end: RunEnd) -> bool {
     match end {
         RunEnd::Succeeded | RunEnd::FailedForGood => true,
         RunEnd::Failed { .. } | RunEnd::GaveUp => run.attempt >= job.spec.kind.attempts(),
+        RunEnd::Released => false,
     }
 }

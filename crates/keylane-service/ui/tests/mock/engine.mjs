@@ -39,6 +39,7 @@ export class Engine extends EventEmitter {
   audit = [];
   events = [];
   kinds = [];
+  workers = [];
   totals = { succeeded: 0, failed: 0, cancelled: 0, superseded: 0, retried: 0 };
   startedAt = Date.now() - 3 * 3_600_000;
   #nextEvent = 1;
