@@ -57,6 +57,10 @@ pub(in crate::engine) fn because_of(
         WaitReason::KindRate { until } => {
             Because { until: until.map(Timestamp), ..plain("kind_rate_limited") }
         }
+        WaitReason::TenantBound { .. } => plain("tenant_at_limit"),
+        WaitReason::TenantRate { until } => {
+            Because { until: until.map(Timestamp), ..plain("tenant_rate_limited") }
+        }
         WaitReason::BackingOff { until } => {
             Because { until: Some(Timestamp(*until)), ..plain("backing_off") }
         }
@@ -188,6 +192,14 @@ impl SentenceContext<'_> {
                 let next = until.map(|at| format!("; the next starts in {}", self.until(at)));
                 let next = next.unwrap_or_default();
                 format!("its kind has started as many subtasks as its `rate` allows{next}")
+            }
+            WaitReason::TenantBound { running } => format!(
+                "its tenant has {running} slots, as many as its `max_workers` allows; raise it, or wait until one is free"
+            ),
+            WaitReason::TenantRate { until } => {
+                let next = until.map(|at| format!("; the next starts in {}", self.until(at)));
+                let next = next.unwrap_or_default();
+                format!("its tenant has started as many subtasks as its `rate` allows{next}")
             }
             WaitReason::BackingOff { until } => {
                 format!("its last attempt failed, and the next starts in {}", self.until(*until))
