@@ -32,6 +32,7 @@ const FEATURES: [Feature; 2] = [
             "retry",
             "keys",
             "kinds",
+            "tenants",
             "schedules",
             "audit",
             "backup",

@@ -1,9 +1,9 @@
 //! Client commands of `keylane serve`: `keylane submit`, `status`, `watch`, `results`, `logs`,
-//! `cancel`, `pause`, `resume`, `retry`, `keys`, `kinds`, `schedules`, `audit`, `backup` and `top`. They use only its
+//! `cancel`, `pause`, `resume`, `retry`, `keys`, `kinds`, `tenants`, `schedules`, `audit`, `backup` and `top`. They use only its
 //! public API.
 //!
 //! ```text
-//! options ─▶ server ─▶ submit, status, results, logs, control, keys, kinds, schedules, audit, backup, top
+//! options ─▶ server ─▶ submit, status, results, logs, control, keys, kinds, tenants, schedules, audit, backup, top
 //! (address,  (requests,       │
 //!  token)     refusals)       ▼
 //!                      follow ─▶ bars
@@ -29,6 +29,7 @@ mod sse;
 mod status;
 mod submit;
 mod subtask_reader;
+mod tenants;
 mod tls_errors;
 mod top;
 mod upload;
@@ -52,6 +53,7 @@ pub(crate) enum ClientCommand {
     Retry(control::RetryArgs),
     Keys(keys::KeysArgs),
     Kinds(kinds::KindsArgs),
+    Tenants(tenants::TenantsArgs),
     Schedules(schedules::SchedulesArgs),
     Audit(audit::AuditArgs),
     Backup(backup::BackupArgs),
@@ -72,6 +74,7 @@ impl ClientCommand {
             ClientCommand::Retry(args) => control::retry(args),
             ClientCommand::Keys(args) => keys::run(args),
             ClientCommand::Kinds(args) => kinds::run(args),
+            ClientCommand::Tenants(args) => tenants::run(args),
             ClientCommand::Schedules(args) => schedules::run(args),
             ClientCommand::Audit(args) => audit::run(args),
             ClientCommand::Backup(args) => backup::run(args),

@@ -10,7 +10,7 @@ use super::middleware::{self, RequestRules};
 use super::settings::HttpSettings;
 use super::{
     audit, audit_layer, backup, batch, body_timeout, events, job_control, jobs, keys, kinds,
-    leases, logs, results, schedules, server_routes, submit, ui, ws,
+    leases, logs, results, schedules, server_routes, submit, tenants, ui, ws,
 };
 use crate::Service;
 
@@ -39,6 +39,7 @@ pub(super) fn router(state: AppState) -> Router {
         .merge(kinds::router())
         .merge(leases::router())
         .merge(schedules::router())
+        .merge(tenants::router())
         .merge(events::router())
         .merge(ws::router())
         .merge(server_routes::router())

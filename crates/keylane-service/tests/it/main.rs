@@ -62,5 +62,6 @@ mod store_settings;
 mod store_stages;
 mod store_support;
 mod submitting;
+mod tenants;
 mod trace_context;
 mod websocket;
