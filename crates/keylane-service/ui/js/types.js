@@ -33,6 +33,7 @@
  * @property {string} [name]
  * @property {Record<string, string>} labels
  * @property {JobState} state
+ * @property {string} [tenant]
  * @property {number} weight
  * @property {Counts} counts
  * @property {number} progress
@@ -195,6 +196,18 @@
  * @property {boolean} paused
  * @property {string} [pause_reason]
  * @property {string[]} changed settings that operators have changed
+ *
+ * @typedef {object} Tenant
+ * @property {string} name
+ * @property {boolean} configured
+ * @property {number} weight
+ * @property {number} min_workers
+ * @property {number} [max_workers]
+ * @property {number} [per_second]
+ * @property {number} [max_waiting]
+ * @property {number} jobs
+ * @property {number} running
+ * @property {number} unfinished
  *
  * @typedef {object} Schedule
  * @property {string} name

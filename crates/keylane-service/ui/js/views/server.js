@@ -1,4 +1,4 @@
-// How the server is: its checks, its numbers since it began, and the kinds of jobs that it knows.
+// How the server is: its checks, its numbers since it began, the kinds of jobs that it knows, and its tenants.
 
 import { every, fill, h, refill } from "../dom.js";
 import { bytes, count, duration } from "../format.js";
@@ -6,6 +6,7 @@ import { icon } from "../icons.js";
 import { showKinds } from "../parts/kinds.js";
 import { pageHead } from "../parts/page.js";
 import { failure, panel, skeleton } from "../parts/small.js";
+import { showTenants } from "../parts/tenants.js";
 import { href } from "../route.js";
 
 const ASK_EVERY_MS = 5_000;
@@ -16,6 +17,7 @@ export function showServer({ app, root, signal, title }) {
   const health = h("div", null, skeleton(3));
   const numbers = h("dl", { class: "facts" });
   const kinds = h("div", null, skeleton(3));
+  const tenants = h("div", null, skeleton(1));
   fill(
     root,
     pageHead("Server").element,
@@ -24,6 +26,7 @@ export function showServer({ app, root, signal, title }) {
       { class: "stack" },
       h("div", { class: "columns" }, panel("Health", {}, health), panel("Since the start", {}, numbers)),
       panel("Kinds of jobs", {}, kinds),
+      panel("Tenants", {}, tenants),
       h(
         "p",
         { class: "hint" },
@@ -45,6 +48,7 @@ export function showServer({ app, root, signal, title }) {
   showNumbers();
   every(signal, ASK_EVERY_MS, () => showHealth(health, signal));
   every(signal, ASK_EVERY_MS, () => showKinds(app, kinds, signal));
+  every(signal, ASK_EVERY_MS, () => showTenants(tenants, signal));
 }
 
 /**
