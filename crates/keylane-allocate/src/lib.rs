@@ -24,6 +24,8 @@ mod policy;
 mod record;
 mod rules;
 mod sizing;
+mod tenant_scheduler;
+mod tenant_shares;
 
 pub use decision::{Claimant, Decision, End, JobId, Rule, Take};
 pub use job::{JobProgress, Supply};
@@ -31,3 +33,5 @@ pub use job_scheduler::JobScheduler;
 pub use policy::JobPolicy;
 pub use record::{Divergence, Event, ParseRecordError, Record, RecordedEvent};
 pub use sizing::{Machine, default_workers};
+pub use tenant_scheduler::{TenantIndex, TenantJobId, TenantScheduler};
+pub use tenant_shares::TenantLimits;

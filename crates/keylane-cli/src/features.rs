@@ -33,6 +33,7 @@ const FEATURES: [Feature; 2] = [
             "keys",
             "kinds",
             "workers",
+            "tenants",
             "schedules",
             "audit",
             "backup",

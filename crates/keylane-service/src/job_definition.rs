@@ -10,6 +10,7 @@ use crate::KeyClaim;
 use crate::kind::Kind;
 use crate::kind_registry::KindRegistry;
 use crate::request_error::RequestError;
+use crate::tenant::{Tenant, TenantRegistry};
 use crate::trace_context::TraceContext;
 use crate::wire::{OnError, OnFail, SubmitJob, SubmitSubtask, Timestamp};
 
@@ -66,6 +67,9 @@ pub(crate) struct JobDefinition {
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) weight: u32,
+    /// Tenant; `None`: the default one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) tenant: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) run_at: Option<Timestamp>,
     pub(crate) on_error: OnError,
@@ -137,6 +141,7 @@ pub(crate) fn check(
     mut job: SubmitJob,
     more: bool,
     kinds: &KindRegistry,
+    tenants: &TenantRegistry,
     bounds: &SubmissionLimits,
     now: Timestamp,
 ) -> Result<ValidatedSubmission, RequestError> {
@@ -153,6 +158,9 @@ pub(crate) fn check(
         format!("it has {name_length} bytes, and {MAX_NAME_BYTES} are the most")
     });
     check_labels(&job.labels, &mut wrong);
+    if let Some(Err(why)) = job.tenant.as_deref().map(|tenant| tenants.check(tenant)) {
+        wrong.add("/tenant", why);
+    }
     wrong.check(job.weight != Some(0), "/weight", || "1 is the least".into());
     wrong.check(job.attempts != Some(0), "/attempts", || "1 is the least".into());
     wrong.check(job.timeout_ms != Some(0), "/timeout_ms", || "1 is the least".into());
@@ -349,6 +357,7 @@ fn head_of(
         name: job.name,
         labels: job.labels,
         weight: job.weight.unwrap_or(1),
+        tenant: job.tenant.filter(|tenant| tenant != Tenant::DEFAULT_NAME),
         run_at: run_at.filter(|at| *at > now),
         on_error: job.on_error.unwrap_or(kind.on_error),
         on_fail: job.on_fail.unwrap_or(kind.on_fail),
@@ -387,7 +396,9 @@ mod tests {
 
     fn checked(json: &str) -> Result<ValidatedSubmission, Vec<String>> {
         let job = serde_json::from_str(json).unwrap();
-        let checked = check(job, false, &kinds(), &SubmissionLimits::default(), Timestamp(1000));
+        let (kinds, tenants) = (kinds(), TenantRegistry::default());
+        let bounds = SubmissionLimits::default();
+        let checked = check(job, false, &kinds, &tenants, &bounds, Timestamp(1000));
         checked.map_err(|refused| match refused {
             RequestError::Invalid(wrong) => wrong.into_iter().map(|(at, _)| at).collect(),
             other => panic!("{other:?}"),
@@ -406,6 +417,16 @@ mod tests {
     }
 
     #[test]
+    fn the_default_tenant_is_stored_as_none() {
+        let tenant = |json| checked(json).unwrap().head.tenant;
+        assert_eq!(
+            tenant(r#"{"kind":"plain","payload":1,"tenant":"ann"}"#).as_deref(),
+            Some("ann")
+        );
+        assert_eq!(tenant(r#"{"kind":"plain","payload":1,"tenant":"default"}"#), None);
+    }
+
+    #[test]
     fn every_wrong_place_is_named() {
         let wrong = |json| checked(json).unwrap_err();
         assert_eq!(wrong(r#"{"kind":"none","weight":0}"#), ["/kind", "/weight", ""]);
@@ -420,6 +441,7 @@ mod tests {
             wrong(r#"{"kind":"plain","payload":1,"delay_ms":99999999999999}"#),
             ["/delay_ms"]
         );
+        assert_eq!(wrong(r#"{"kind":"plain","payload":1,"tenant":"a b"}"#), ["/tenant"]);
         assert_eq!(wrong(r#"{"kind":"split","key":"a","payload":1}"#), ["/key"]);
         assert_eq!(wrong(r#"{"kind":"split","subtasks":[]}"#), ["/subtasks"]);
     }

@@ -16,6 +16,7 @@ pub mod scheduler;
 #[cfg(all(test, target_os = "linux"))]
 mod simulation;
 pub mod store;
+mod tenant;
 mod trace_context;
 pub mod wire;
 
@@ -26,4 +27,5 @@ pub use ids::{JobId, JobNumber, Key, KeyClaim, SubtaskId, SubtaskNumber, TaskKey
 pub use job_definition::SubmissionLimits;
 pub use kind::{Kind, KindExecutor, StartRate};
 pub use request_error::RequestError;
+pub use tenant::{Tenant, Tenants};
 pub use trace_context::TraceContext;

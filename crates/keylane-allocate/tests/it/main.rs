@@ -7,5 +7,6 @@ mod model;
 mod orders;
 mod record;
 mod rules;
+mod tenants;
 mod timeline;
 mod worker_sizing;

@@ -1,9 +1,9 @@
 //! Client commands of `keylane serve`: `keylane submit`, `status`, `watch`, `results`, `logs`,
-//! `cancel`, `pause`, `resume`, `retry`, `keys`, `kinds`, `workers`, `schedules`, `audit`, `backup` and `top`. They use only its
+//! `cancel`, `pause`, `resume`, `retry`, `keys`, `kinds`, `tenants`, `workers`, `schedules`, `audit`, `backup` and `top`. They use only its
 //! public API.
 //!
 //! ```text
-//! options ─▶ server ─▶ submit, status, results, logs, control, keys, kinds, workers, schedules, audit, backup, top
+//! options ─▶ server ─▶ submit, status, results, logs, control, keys, kinds, tenants, workers, schedules, audit, backup, top
 //! (address,  (requests,       │
 //!  token)     refusals)       ▼
 //!                      follow ─▶ bars
@@ -29,6 +29,7 @@ mod sse;
 mod status;
 mod submit;
 mod subtask_reader;
+mod tenants;
 mod tls_errors;
 mod top;
 mod upload;
@@ -54,6 +55,7 @@ pub(crate) enum ClientCommand {
     Keys(keys::KeysArgs),
     Kinds(kinds::KindsArgs),
     Workers(workers::WorkersArgs),
+    Tenants(tenants::TenantsArgs),
     Schedules(schedules::SchedulesArgs),
     Audit(audit::AuditArgs),
     Backup(backup::BackupArgs),
@@ -75,6 +77,7 @@ impl ClientCommand {
             ClientCommand::Keys(args) => keys::run(args),
             ClientCommand::Kinds(args) => kinds::run(args),
             ClientCommand::Workers(args) => workers::run(args),
+            ClientCommand::Tenants(args) => tenants::run(args),
             ClientCommand::Schedules(args) => schedules::run(args),
             ClientCommand::Audit(args) => audit::run(args),
             ClientCommand::Backup(args) => backup::run(args),

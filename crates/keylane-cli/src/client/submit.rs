@@ -95,6 +95,10 @@ pub(crate) struct SubmitArgs {
     #[arg(long, value_name = "N")]
     weight: Option<u32>,
 
+    /// Its tenant: that of the token, or `default`, by default.
+    #[arg(long, value_name = "NAME")]
+    tenant: Option<String>,
+
     /// Minimum delay before the start.
     #[arg(long, value_name = "TIME", conflicts_with = "at")]
     delay: Option<DurationArg>,
@@ -240,6 +244,8 @@ struct JobDefinition<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     weight: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    tenant: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     payload: Option<Box<RawValue>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<&'a str>,
@@ -372,6 +378,7 @@ impl SubmitArgs {
             name: self.name.as_deref(),
             labels,
             weight: self.weight,
+            tenant: self.tenant.as_deref(),
             payload,
             key: if let [key] = keys { Some(key) } else { None },
             keys: Some(keys).filter(|keys| keys.len() > 1),
@@ -542,6 +549,8 @@ mod tests {
             "a=b=c",
             "--weight",
             "3",
+            "--tenant",
+            "team-a",
             "--at",
             "2026-01-31T13:00:00+01:00",
             "--attempts",
@@ -561,6 +570,7 @@ mod tests {
         assert_eq!(job.payload.unwrap().get(), "{\"a\": 1e400}");
         assert_eq!((job.key, job.keys), (None, Some(vec!["u7".into(), "u8".into()])));
         assert_eq!(job.labels["a"], "b=c");
+        assert_eq!(job.tenant.as_deref(), Some("team-a"));
         assert_eq!((job.weight, job.attempts, job.timeout_ms), (Some(3), Some(2), Some(1500)));
         assert_eq!(job.run_at.unwrap().to_string(), "2026-01-31T12:00:00.000Z");
         assert_eq!(job.on_error, Some(OnError::FailFast));

@@ -17,7 +17,7 @@ use keylane_service::http::{TlsIdentity, Tokens};
 use keylane_service::wire::{OnError, OnFail};
 use keylane_service::{
     BackupSchedule, BuildInfo, Kind, KindExecutor, ServiceSettings, StartRate, SubmissionLimits,
-    http,
+    Tenants, http,
 };
 use keylane_stream::retry::Backoff;
 use serde::Deserialize;
@@ -25,7 +25,9 @@ use serde::Deserialize;
 use super::check::CommandLine;
 use super::kind_arg::KindArg;
 use super::old_names;
+use super::rate_text::RateText;
 use super::slot_count::SlotCount;
+use super::tenant_table::{self, TenantTables, UnknownTenants};
 use crate::duration_arg::DurationArg;
 use crate::features;
 use crate::message::say;
@@ -37,6 +39,7 @@ use crate::renamed::file;
 pub(super) struct Config {
     server: ServerTable,
     kinds: BTreeMap<String, KindTable>,
+    tenants: TenantTables,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -46,6 +49,7 @@ struct ServerTable {
     store: Option<PathBuf>,
     slots: Option<SlotCount>,
     order: Option<JobOrder>,
+    unknown_tenants: UnknownTenants,
     tokens: Option<PathBuf>,
     tls_certificates: Option<PathBuf>,
     tls_key: Option<PathBuf>,
@@ -219,31 +223,6 @@ impl TryFrom<String> for BackoffRange {
     }
 }
 
-/// Rate, as in `100/s`, `30/m` or `500/h`.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
-#[serde(try_from = "String")]
-struct RateText(f64);
-
-impl TryFrom<String> for RateText {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        let wrong = || format!("`{text}` is no rate; write 100/s, 30/m or 500/h");
-        let (count, unit) = text.split_once('/').ok_or_else(wrong)?;
-        let seconds = match unit {
-            "s" => 1.0,
-            "m" => 60.0,
-            "h" => 3600.0,
-            _ => return Err(wrong()),
-        };
-        let count: f64 = count.parse().map_err(|_| wrong())?;
-        if !(count.is_finite() && count > 0.0) {
-            return Err(wrong());
-        }
-        Ok(RateText(count / seconds))
-    }
-}
-
 impl Config {
     /// Reads and validates the file. Warns of old names in it.
     pub(super) fn read(path: &Path) -> anyhow::Result<Self> {
@@ -392,6 +371,16 @@ impl Config {
         Ok(settings)
     }
 
+    /// Maximum number of running subtasks.
+    pub(super) fn slots(&self) -> usize {
+        self.settings(Path::new("")).slots
+    }
+
+    /// The tenants of a server with this number of slots.
+    pub(super) fn tenants(&self, slots: usize) -> anyhow::Result<Tenants> {
+        tenant_table::tenants(&self.tenants, self.server.unknown_tenants, slots)
+    }
+
     /// The kinds of jobs.
     pub(super) fn kinds(&self) -> anyhow::Result<Vec<(String, KindTable, Kind)>> {
         if self.kinds.is_empty() {
@@ -425,7 +414,7 @@ impl Config {
 
     /// The settings in `[server]` in which another configuration differs and that a running server cannot change.
     pub(super) fn other_settings(&self, other: &Config) -> Vec<&'static str> {
-        // All fields, so that a new one is not forgotten; a reload changes the last three.
+        // All fields, so that a new one is not forgotten; a reload changes the last four.
         let ServerTable {
             listen,
             store,
@@ -451,6 +440,7 @@ impl Config {
             backup_folder,
             backup_interval,
             max_backups,
+            unknown_tenants: _,
             tokens: _,
             tls_certificates: _,
             tls_key: _,
@@ -556,11 +546,11 @@ impl KindTable {
             concurrency: self.concurrency(),
             max_per_key: self.max_per_key.map(NonZeroU32::get),
             rate: self.rate.map(|rate| StartRate {
-                per_second: rate.0,
+                per_second: rate.per_second(),
                 burst: self.burst.map_or(1, NonZeroU32::get),
             }),
             rate_per_key: self.rate_per_key.map(|rate| StartRate {
-                per_second: rate.0,
+                per_second: rate.per_second(),
                 burst: self.burst_per_key.map_or(1, NonZeroU32::get),
             }),
             on_error: self.on_error.unwrap_or_default(),

@@ -53,7 +53,9 @@ mod tests {
         let server = value["server"].as_table().unwrap().keys();
         let kinds = value["kinds"].as_table().unwrap().values();
         let of_kinds = kinds.flat_map(|kind| kind.as_table().unwrap().keys());
-        server.chain(of_kinds).cloned().collect()
+        let tenants = value["tenants"].as_table().unwrap().values();
+        let of_tenants = tenants.flat_map(|tenant| tenant.as_table().unwrap().keys());
+        server.chain(of_kinds).chain(of_tenants).cloned().collect()
     }
 
     #[test]

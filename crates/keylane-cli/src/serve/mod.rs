@@ -7,9 +7,11 @@ mod config_source;
 mod init;
 mod kind_arg;
 mod old_names;
+mod rate_text;
 mod reload;
 mod slot_count;
 mod store;
+mod tenant_table;
 
 use std::io::{IsTerminal, stderr, stdin, stdout};
 use std::net::SocketAddr;
@@ -92,8 +94,8 @@ pub(crate) struct ServeArgs {
 const AFTER_HELP: &str = "\
 The first SIGTERM or SIGINT stops accepting and begins nothing more; what runs may end, within the time of
 --shutdown-timeout. Remote workers can heartbeat and complete meanwhile. The second signal ends it at once; nothing that was
-acknowledged is lost by that. SIGHUP reads tokens, certificates and kinds anew and ends nothing; in a terminal it stops the
-server as SIGTERM does.
+acknowledged is lost by that. SIGHUP reads tokens, certificates, kinds and tenants anew and ends nothing; in a terminal it
+stops the server as SIGTERM does.
 
 Examples:
 
@@ -116,6 +118,7 @@ fn run(args: &ServeArgs) -> anyhow::Result<ExitOutcome> {
     let serving = config.serving()?;
     config.kinds()?;
     config.backups()?;
+    config.tenants(config.slots())?;
     if args.check {
         return check_only(&source, &config);
     }
@@ -124,7 +127,9 @@ fn run(args: &ServeArgs) -> anyhow::Result<ExitOutcome> {
         (None, Some(path)) => path.clone(),
         (None, None) => source.default_store()?,
     };
-    let settings = ServiceSettings { backups: config.backups()?, ..config.settings(&store) };
+    let plain = config.settings(&store);
+    let tenants = config.tenants(plain.slots)?;
+    let settings = ServiceSettings { backups: config.backups()?, tenants, ..plain };
     log();
     config.warn();
     let kinds = reload::KindTables::of(&config)?;

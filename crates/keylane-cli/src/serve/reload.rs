@@ -1,4 +1,4 @@
-//! Reload on SIGHUP: reads tokens, certificates and kinds again, without ending attempts or
+//! Reload on SIGHUP: reads tokens, certificates, kinds and tenants again, without ending attempts or
 //! connections.
 
 use anyhow::Context;
@@ -50,7 +50,7 @@ impl ReloadState {
             return say("nothing to reload: there is no configuration file; all goes on as before");
         }
         match self.reload(service, server).await {
-            Ok(()) => say("reloaded tokens, certificates and kinds"),
+            Ok(()) => say("reloaded tokens, certificates, kinds and tenants"),
             Err(error) => say(format_args!("not reloaded, and all goes on as before: {error:#}")),
         }
     }
@@ -60,7 +60,10 @@ impl ReloadState {
         let serving = config.serving()?;
         config.warn();
         let kinds = KindTables::following(&config, &self.kinds)?;
+        // The number of slots changes only at the next start.
+        let tenants = config.tenants(self.server.slots())?;
         server.reload(serving.tokens, serving.tls).context("server")?;
+        service.reload_tenants(tenants);
         service.reload_kinds(kinds.all()).await;
         self.kinds = kinds;
         for name in self.server.other_settings(&config) {

@@ -7,6 +7,7 @@ mod client_commands;
 mod client_kinds;
 mod client_server;
 mod client_submit;
+mod client_tenants;
 mod client_top;
 mod client_watch;
 mod client_workers;

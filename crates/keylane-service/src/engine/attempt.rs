@@ -144,16 +144,18 @@ impl AttemptRunner {
         answer: Option<&RawValue>,
     ) -> Result<(), ExtendError> {
         let made = NewSubtaskSpec::read(answer, &self.bounds).map_err(AttemptFailure::lasting)?;
-        let (stored, fan_in) = {
+        let (stored, head) = {
             let engine = self.state.lock();
             let gone = || AttemptFailure::lasting("the job is over");
             let live = engine.live.get(&job).ok_or_else(gone)?;
-            (live.plan.stored, live.head.fan_in)
+            (live.plan.stored, Arc::clone(&live.head))
         };
         // Before anything is written. A retry of the split may find more room.
         let key_bytes =
             made.iter().flat_map(NewSubtaskSpec::claims).map(|claim| claim.key.len() as u64);
-        let room = CapacityReservation::of(&self.incoming, made.len() as u64, key_bytes.sum());
+        let tenant = head.tenant.as_deref();
+        let room =
+            CapacityReservation::of(&self.incoming, tenant, made.len() as u64, key_bytes.sum());
         let room = room.map_err(|refused| AttemptFailure::passing(refused.to_string()))?;
         let mut extension = self.store.extend(job, stored);
         let mut entering = PackedSubtasks::default();
@@ -164,7 +166,7 @@ impl AttemptRunner {
             extension.push_claims(&one.claims(), one.payload().as_bytes())?;
             extension.flush_async().await?;
         }
-        if fan_in {
+        if head.fan_in {
             extension.push::<&[u8]>(&[], b"null")?;
         }
         let (reply, replied) = tokio::sync::oneshot::channel();
@@ -198,7 +200,7 @@ impl AttemptRunner {
             engine.careful.insert(job);
         }
         engine.key_bytes += key_bytes;
-        engine.unfinished += count;
+        engine.unfinished.add(live.head.tenant.as_deref(), count);
         if let Ok(accepted) = added {
             engine.hold_if_behind(job, has_keys, now);
             engine.apply_accepted(job, &accepted, now);

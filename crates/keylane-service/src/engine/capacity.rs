@@ -1,5 +1,5 @@
 //! Bounds on all jobs together: the number of unfinished subtasks and the size of their keys, both
-//! of which take memory.
+//! of which take memory; and the bound of each tenant on its unfinished subtasks.
 //!
 //! Accepted jobs are counted in the engine state. A job whose submission is in progress counts from
 //! its first line on, so that several large concurrent uploads cannot exceed the bounds together.
@@ -12,12 +12,14 @@
 //! get the last capacity. This lock is taken before the lock of the engine state, never while that
 //! is held.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::engine_state::SharedState;
 use crate::job_definition::SubmissionLimits;
 use crate::request_error::RequestError;
+use crate::tenant::{Tenant, TenantRegistry};
 
 /// Number of subtasks for which an upload reserves capacity at a time.
 const STEP: u64 = 1024;
@@ -28,8 +30,9 @@ const STEP_BYTES: u64 = 256 * 1024;
 /// Sum of all reservations, and its bounds.
 #[derive(Debug)]
 pub(super) struct CapacityReservations {
-    reserved: Mutex<Capacity>,
+    reserved: Mutex<Reserved>,
     state: Arc<SharedState>,
+    tenants: Arc<TenantRegistry>,
     /// Maximum number of unfinished subtasks.
     max_subtasks: u64,
     /// Maximum size of their keys, in bytes.
@@ -37,18 +40,31 @@ pub(super) struct CapacityReservations {
 }
 
 impl CapacityReservations {
-    pub(super) fn new(state: Arc<SharedState>, bounds: &SubmissionLimits) -> Self {
+    pub(super) fn new(
+        state: Arc<SharedState>,
+        tenants: Arc<TenantRegistry>,
+        bounds: &SubmissionLimits,
+    ) -> Self {
         CapacityReservations {
             reserved: Mutex::default(),
             state,
+            tenants,
             max_subtasks: bounds.waiting_subtasks,
             max_key_bytes: bounds.waiting_key_bytes,
         }
     }
 
-    fn reserved(&self) -> MutexGuard<'_, Capacity> {
+    fn reserved(&self) -> MutexGuard<'_, Reserved> {
         self.reserved.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Sums of the reservations.
+#[derive(Debug, Default)]
+struct Reserved {
+    all: Capacity,
+    /// Subtasks of each tenant that has reservations; `None`: the default one.
+    of_tenants: HashMap<Option<Arc<str>>, u64>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -61,6 +77,8 @@ struct Capacity {
 #[derive(Debug)]
 pub(super) struct CapacityReservation {
     incoming: Arc<CapacityReservations>,
+    /// Tenant of the job; `None`: the default one.
+    tenant: Option<Arc<str>>,
     /// Share of this reservation in `CapacityReservations`.
     taken: Capacity,
     /// Capacity that it needs; at most `taken`, unless the reservation was refused.
@@ -68,9 +86,10 @@ pub(super) struct CapacityReservation {
 }
 
 impl CapacityReservation {
-    pub(super) fn new(incoming: &Arc<CapacityReservations>) -> Self {
+    pub(super) fn new(incoming: &Arc<CapacityReservations>, tenant: Option<&str>) -> Self {
         CapacityReservation {
             incoming: Arc::clone(incoming),
+            tenant: tenant.map(Arc::from),
             taken: Capacity::default(),
             needed: Capacity::default(),
         }
@@ -81,10 +100,11 @@ impl CapacityReservation {
     /// Returns an error if there is not enough.
     pub(super) fn of(
         incoming: &Arc<CapacityReservations>,
+        tenant: Option<&str>,
         subtasks: u64,
         key_bytes: u64,
     ) -> Result<Self, RequestError> {
-        let mut reservation = CapacityReservation::new(incoming);
+        let mut reservation = CapacityReservation::new(incoming, tenant);
         reservation.needed = Capacity { subtasks, key_bytes };
         reservation.check()?;
         Ok(reservation)
@@ -115,12 +135,14 @@ impl CapacityReservation {
     /// Reserves the needed capacity, and up to `more` beyond it if that is available.
     fn grow(&mut self, more: u64, more_bytes: u64) -> Result<(), RequestError> {
         let incoming = &*self.incoming;
-        let mut all = incoming.reserved();
+        let mut reserved = incoming.reserved();
+        let all = reserved.all;
         // Read after the reservations: a job is counted in the engine state before its reservation
         // is released, so it is never missed.
-        let (unfinished, key_bytes) = {
+        let (unfinished, of_tenant, key_bytes) = {
             let engine = incoming.state.lock();
-            (engine.unfinished, engine.key_bytes)
+            let of_tenant = engine.unfinished.of(self.tenant.as_deref());
+            (engine.unfinished.all(), of_tenant, engine.key_bytes)
         };
         let others = Capacity {
             subtasks: unfinished + (all.subtasks - self.taken.subtasks),
@@ -139,22 +161,59 @@ impl CapacityReservation {
                 "the keys of all unfinished subtasks would have {have} bytes, and the maximum is {most} (`max_key_bytes`)"
             )));
         }
+        let most = self.most_of_tenant(&reserved, of_tenant)?;
+        let most = most.min(incoming.max_subtasks - others.subtasks);
         let want = Capacity {
-            subtasks: (self.needed.subtasks + more).min(incoming.max_subtasks - others.subtasks),
-            key_bytes: (self.needed.key_bytes + more_bytes).min(most - others.key_bytes),
+            subtasks: (self.needed.subtasks + more).min(most),
+            key_bytes: (self.needed.key_bytes + more_bytes)
+                .min(incoming.max_key_bytes - others.key_bytes),
         };
-        all.subtasks = all.subtasks - self.taken.subtasks + want.subtasks;
-        all.key_bytes = all.key_bytes - self.taken.key_bytes + want.key_bytes;
+        reserved.replace(&self.tenant, self.taken, want);
         self.taken = want;
         Ok(())
+    }
+
+    /// Maximum number of subtasks of this reservation by the limit of the tenant, of which
+    /// `unfinished` are counted.
+    ///
+    /// Returns an error if it needs more.
+    fn most_of_tenant(&self, reserved: &Reserved, unfinished: u64) -> Result<u64, RequestError> {
+        let tenant = self.tenant.as_deref();
+        let Some(most) = self.incoming.tenants.get(tenant).max_waiting else {
+            return Ok(u64::MAX);
+        };
+        let others =
+            reserved.of_tenants.get(&self.tenant).map_or(0, |all| all - self.taken.subtasks);
+        let (waiting, new) = (unfinished + others, self.needed.subtasks);
+        if waiting + new > most {
+            let name = tenant.unwrap_or(Tenant::DEFAULT_NAME);
+            return Err(full(format!(
+                "{waiting} subtasks of the tenant `{name}` are unfinished or being submitted, this job has at least {new}, and the maximum is {most} (`max_waiting`)"
+            )));
+        }
+        Ok(most - waiting)
+    }
+}
+
+impl Reserved {
+    /// Replaces a share of a reservation.
+    fn replace(&mut self, tenant: &Option<Arc<str>>, old: Capacity, new: Capacity) {
+        self.all.subtasks = self.all.subtasks - old.subtasks + new.subtasks;
+        self.all.key_bytes = self.all.key_bytes - old.key_bytes + new.key_bytes;
+        if old.subtasks == new.subtasks {
+            return;
+        }
+        let of_tenant = self.of_tenants.entry(tenant.clone()).or_default();
+        *of_tenant = *of_tenant - old.subtasks + new.subtasks;
+        if *of_tenant == 0 {
+            self.of_tenants.remove(tenant);
+        }
     }
 }
 
 impl Drop for CapacityReservation {
     fn drop(&mut self) {
-        let mut all = self.incoming.reserved();
-        all.subtasks -= self.taken.subtasks;
-        all.key_bytes -= self.taken.key_bytes;
+        self.incoming.reserved().replace(&self.tenant, self.taken, Capacity::default());
     }
 }
 

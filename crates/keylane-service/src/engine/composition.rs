@@ -35,6 +35,7 @@ use super::wall_clock::WallClock;
 use crate::kind_registry::KindRegistry;
 use crate::scheduler::{Scheduler, SchedulerSettings};
 use crate::store::Store;
+use crate::tenant::TenantRegistry;
 
 impl Core {
     /// Composes the parts of the engine. Nothing runs yet.
@@ -66,6 +67,7 @@ impl Core {
         Core {
             settings: base.settings,
             kinds: base.kinds,
+            tenants: base.tenants,
             store: base.store,
             children,
             clock: base.clock,
@@ -97,6 +99,7 @@ impl Core {
 struct Foundation {
     settings: ServiceSettings,
     kinds: Arc<KindRegistry>,
+    tenants: Arc<TenantRegistry>,
     store: Store,
     clock: Arc<Clock>,
     executor: Executor,
@@ -123,11 +126,17 @@ impl Foundation {
             ..SchedulerSettings::new(settings.slots)
         });
         let state = Arc::new(SharedState::new(EngineState::new(scheduler, boot)));
+        let tenants = Arc::new(TenantRegistry::new(settings.tenants.clone()));
         Foundation {
             status: Arc::new(StoreStatus::new(Arc::clone(&clock))),
             events: Arc::new(EventHub::new(boot)),
             timeline: Arc::default(),
-            incoming: Arc::new(CapacityReservations::new(Arc::clone(&state), &settings.bounds)),
+            incoming: Arc::new(CapacityReservations::new(
+                Arc::clone(&state),
+                Arc::clone(&tenants),
+                &settings.bounds,
+            )),
+            tenants,
             signals: Signals::default(),
             kinds: Arc::new(kinds),
             settings,
@@ -143,6 +152,7 @@ impl Foundation {
             self.store.clone(),
             Arc::clone(&self.state),
             Arc::clone(&self.kinds),
+            Arc::clone(&self.tenants),
             Arc::clone(&self.clock),
             Arc::clone(&self.status),
             Arc::clone(&self.timeline),
@@ -245,6 +255,7 @@ impl Foundation {
     ) -> Submission {
         Submission {
             kinds: Arc::clone(&self.kinds),
+            tenants: Arc::clone(&self.tenants),
             bounds: self.settings.bounds,
             store: self.store.clone(),
             status: Arc::clone(&self.status),
@@ -314,6 +325,7 @@ impl Foundation {
         Schedules {
             table: Arc::default(),
             kinds: Arc::clone(&self.kinds),
+            tenants: Arc::clone(&self.tenants),
             bounds: self.settings.bounds,
             wall,
             clock: Arc::clone(&self.clock),

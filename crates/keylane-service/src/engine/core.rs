@@ -50,7 +50,7 @@ use super::query::Query;
 use super::recovery::Recovery;
 use super::remote_workers::RemoteWorkers;
 use super::retention::Retention;
-use super::scheduler_job::set_kinds;
+use super::scheduler_job::{set_kinds, set_tenants};
 use super::schedules::Schedules;
 use super::settings::ServiceSettings;
 use super::store_status::StoreStatus;
@@ -59,11 +59,13 @@ use super::ticker::Ticker;
 use crate::kind::Kind;
 use crate::kind_registry::KindRegistry;
 use crate::store::Store;
+use crate::tenant::{TenantRegistry, Tenants};
 
 /// Parts of the engine.
 pub(crate) struct Core {
     pub(crate) settings: ServiceSettings,
     pub(crate) kinds: Arc<KindRegistry>,
+    pub(crate) tenants: Arc<TenantRegistry>,
     pub(crate) store: Store,
     /// Registry of the processes that handlers start.
     pub(crate) children: Registry,
@@ -160,6 +162,7 @@ impl Core {
             status: Arc::clone(&self.status),
             clock: Arc::clone(&self.clock),
             kinds: Arc::clone(&self.kinds),
+            tenants: Arc::clone(&self.tenants),
             leases: Arc::clone(&self.leases),
             persistence: Arc::clone(&self.persistence),
         }
@@ -197,6 +200,15 @@ impl Core {
         set_kinds(&self.kinds, &mut engine, now);
         engine.follow_kinds(&self.kinds, now);
         replaced
+    }
+
+    /// Replaces the tenants.
+    pub(super) fn replace_tenants(&self, tenants: Tenants) {
+        // Under the lock of the engine state, so that the order of two reloads is that of their
+        // effects.
+        let mut engine = self.state.lock();
+        let before = self.tenants.replace(tenants);
+        set_tenants(&before, &self.tenants.all(), &mut engine, self.clock.now());
     }
 
     /// Stops accepting and starting work.

@@ -46,6 +46,7 @@ use super::order_check::OrderCheck;
 use super::pace::JobPace;
 use super::step_numbers::StepNumbers;
 use super::timeline::RowAllocator;
+use super::unfinished_counts::UnfinishedCounts;
 use super::versions::{self, VersionCounter};
 use super::work_claims::WorkClaims;
 use super::worker_table::WorkerTable;
@@ -111,8 +112,8 @@ pub(super) struct EngineState {
     pub(super) granted: VecDeque<u64>,
     /// The service shuts down: it accepts and starts nothing.
     pub(super) is_draining: bool,
-    /// Number of subtasks that have not ended.
-    pub(super) unfinished: u64,
+    /// Numbers of subtasks that have not ended.
+    pub(super) unfinished: UnfinishedCounts,
     /// Total size of the keys of all jobs in `live`, in bytes: the sum of their `key_bytes`.
     pub(super) key_bytes: u64,
     /// Finished jobs that a request is about to retry.
@@ -163,7 +164,7 @@ impl EngineState {
             held_back: VecDeque::new(),
             granted: VecDeque::new(),
             is_draining: false,
-            unfinished: 0,
+            unfinished: UnfinishedCounts::default(),
             key_bytes: 0,
             retried: HashSet::new(),
         }

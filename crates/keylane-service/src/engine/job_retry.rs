@@ -68,7 +68,12 @@ impl JobRetries {
         let again = self.executor.blocking(move || this.again(id, only)).await;
         let again = again.map_err(|panic| RequestError::StoreFailed(panic.to_string()))??;
         let mut again = again;
-        let room = CapacityReservation::of(&self.incoming, again.count, again.key_bytes)?;
+        let room = CapacityReservation::of(
+            &self.incoming,
+            again.head.tenant.as_deref(),
+            again.count,
+            again.key_bytes,
+        )?;
         self.settle_cancelled(id, &mut again).await?;
         let now = self.clock.now();
         let mut changes = Changes::new();
@@ -222,11 +227,12 @@ impl JobRetries {
             end_notify: None,
             head: Arc::new(head),
         };
+        let tenant = live.head.tenant.clone();
         engine.live.insert(number, live);
         if again.has_latest {
             engine.careful.insert(number);
         }
-        engine.unfinished += again.count;
+        engine.unfinished.add(tenant.as_deref(), again.count);
         engine.key_bytes += again.key_bytes;
         engine.order.entered(number);
         let accepted = match parts.is_empty() {

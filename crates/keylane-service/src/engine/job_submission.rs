@@ -63,15 +63,15 @@ impl Submission {
     ) -> Result<JobSubmission, RequestError> {
         let now = self.clock.now();
         let ValidatedSubmission { kind, head, subtasks } =
-            job_definition::check(job, more, &self.kinds, &self.bounds, now)?;
+            job_definition::check(job, more, &self.kinds, &self.tenants, &self.bounds, now)?;
         let upload = self.store.upload(now.0).map_err(|error| self.status.write_refused(error))?;
         let mut intake = JobSubmission {
             service: Arc::clone(self),
             kind,
-            head,
             upload,
             subtasks: PackedSubtasks::default(),
-            room: CapacityReservation::new(&self.incoming),
+            room: CapacityReservation::new(&self.incoming, head.tenant.as_deref()),
+            head,
             now,
             hash: Sha256::new(),
         };

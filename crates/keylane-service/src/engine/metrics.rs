@@ -1,5 +1,5 @@
 //! Metrics in the text format of Prometheus. No label value is chosen by users, except for the
-//! names of kinds.
+//! names of kinds and of configured tenants.
 
 use std::fmt::{self, Write};
 
@@ -11,6 +11,7 @@ use super::schedules::ScheduleTable;
 use super::settings::BuildInfo;
 use super::store_status::{StoreHealth, StoreStatus};
 use crate::store::Store;
+use crate::tenant::Tenant;
 use crate::wire::Summary;
 
 /// Metrics of the service.
@@ -117,7 +118,31 @@ impl Metrics<'_> {
             "Remote workers that have leases or wait for some.",
             &[("", number(self.state.lock().workers.connected() as u64))],
         )?;
-        self.write_held(to)
+        self.write_held(to)?;
+        self.write_tenants(to)
+    }
+
+    /// Writes the metrics of tenants. Names that are not configured are chosen by users, so these
+    /// tenants count together.
+    fn write_tenants(&self, to: &mut MetricsText<'_>) -> fmt::Result {
+        let mut shown: Vec<(String, [u64; 3])> = Vec::new();
+        let mut others: Option<[u64; 3]> = None;
+        for tenant in self.query.tenant_views() {
+            let counts = [tenant.running, tenant.unfinished, tenant.jobs];
+            if tenant.configured || tenant.name == Tenant::DEFAULT_NAME {
+                shown.push((format!("{{tenant=\"{}\"}}", tenant.name), counts));
+                continue;
+            }
+            let sum = others.get_or_insert_default();
+            sum.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+        }
+        shown.extend(others.map(|sum| ("{tenant=\"others\"}".to_owned(), sum)));
+        let values = |index: usize| -> Vec<(&str, f64)> {
+            shown.iter().map(|(labels, counts)| (&**labels, number(counts[index]))).collect()
+        };
+        to.metric("tenant_slots_busy", "gauge", "Running subtasks of a tenant.", &values(0))?;
+        to.metric("tenant_subtasks", "gauge", "Unfinished subtasks of a tenant.", &values(1))?;
+        to.metric("tenant_jobs", "gauge", "Unfinished jobs of a tenant.", &values(2))
     }
 
     /// Writes the number of held jobs.

@@ -13,7 +13,7 @@
 //! | | files |
 //! |---|---|
 //! | state | `engine_state`, `outcomes`, `activation`, `held_jobs`, `hold_transitions`, `work_claims`, `worker_table`, `order_check`, `step_numbers`, `failures`, `fences`, `versions`, `pace` |
-//! | submission | `submission`, `job_submission`, `batch`, `client_id`, `idempotency`, `name_locks`, `capacity`, `submit_reply`, `split_result` |
+//! | submission | `submission`, `job_submission`, `batch`, `client_id`, `idempotency`, `name_locks`, `capacity`, `unfinished_counts`, `submit_reply`, `split_result` |
 //! | dispatch | `dispatch`, `attempt`, `attempt_ends`, `leases`, `lease_reports`, `remote_workers`, `logs`, `random` |
 //! | persistence | `persistence`, `rejected_change`, `store_status`, `recovery`, `retention`, `backups/`, `job_end_times`, `ticker` |
 //! | control | `control`, `job_key_control`, `kind_control`, `job_retry`, `remove_damaged_job`, `audit/`, `schedules/` |
@@ -77,6 +77,7 @@ mod submit_reply;
 mod ticker;
 mod timeline;
 mod timer;
+mod unfinished_counts;
 mod versions;
 mod wall_clock;
 mod work_claims;

@@ -44,7 +44,7 @@ impl EngineState {
         }
         if let (Step::Subtask(_), Some(live)) = (step, self.live.get_mut(&job)) {
             end.count(&mut live.ended);
-            self.unfinished = self.unfinished.saturating_sub(1);
+            self.unfinished.remove(live.head.tenant.as_deref(), 1);
         }
         let error = Some(error.to_owned());
         self.unwritten.effects.push(CommitEffect::Ended { job, step, end, error, result: None });
@@ -80,7 +80,7 @@ impl EngineState {
         self.unwritten.changes.ended(running.job, outcome);
         if let (Step::Subtask(_), Some(live)) = (running.step, self.live.get_mut(&running.job)) {
             end.count(&mut live.ended);
-            self.unfinished = self.unfinished.saturating_sub(1);
+            self.unfinished.remove(live.head.tenant.as_deref(), 1);
         }
         // Only the job's own result is shown from memory.
         let result = result.filter(|_| running.step == Step::FanIn);
@@ -105,7 +105,7 @@ impl EngineState {
         let counts = live.final_counts();
         // Subtasks dropped with the job have no end of their own.
         let dropped = counts.cancelled.saturating_sub(live.ended.cancelled);
-        self.unfinished = self.unfinished.saturating_sub(dropped.into());
+        self.unfinished.remove(live.head.tenant.as_deref(), dropped.into());
         let (stored, state) = states(outcome);
         let status = JobStatus {
             ended_ms: Some(now.0),

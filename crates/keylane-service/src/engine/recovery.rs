@@ -9,7 +9,7 @@ use super::failures::LastErrors;
 use super::held_jobs::HoldCandidate;
 use super::leases::{Leases, SurvivingLease};
 use super::persistence::Persistence;
-use super::scheduler_job::{ended_counts, new_job, new_subtask, set_kinds};
+use super::scheduler_job::{ended_counts, new_job, new_subtask, set_kinds, set_tenants};
 use super::step_numbers::StepNumbers;
 use super::store_status::{StoreHealth, StoreStatus};
 use super::versions::VersionCounter;
@@ -22,6 +22,7 @@ use crate::store::{
     AttemptStage, JobState as Stored, LiveSetting, OutcomeCounts, OutcomeKind, ReadError,
     RecoveredJob, RecoveredJobs, Store, StoreDamage,
 };
+use crate::tenant::{TenantRegistry, Tenants};
 use crate::wire::{OnError, Timestamp};
 use crate::{JobNumber, SubtaskId, SubtaskNumber, TaskKeys};
 
@@ -33,6 +34,7 @@ pub(super) struct Recovery {
     pub(super) status: Arc<StoreStatus>,
     pub(super) clock: Arc<Clock>,
     pub(super) kinds: Arc<KindRegistry>,
+    pub(super) tenants: Arc<TenantRegistry>,
     pub(super) leases: Arc<Leases>,
     pub(super) persistence: Arc<Persistence>,
 }
@@ -45,6 +47,7 @@ impl Recovery {
         let was_clean = recovered.was_clean();
         self.take_changes_of_kinds(now)?;
         set_kinds(&self.kinds, &mut engine, now);
+        set_tenants(&Tenants::default(), &self.tenants.all(), &mut engine, now);
         for (key, record) in recovered.keys() {
             engine.scheduler.pause_key(&key.0, now.0);
             engine.paused_keys.insert(key.clone(), Timestamp(record.since_ms));
@@ -144,8 +147,9 @@ impl Recovery {
             engine.careful.insert(number);
         }
         engine.key_bytes += live.key_bytes;
+        let tenant = live.head.tenant.clone();
         engine.live.insert(number, live);
-        engine.unfinished += waiting.subtasks.len() as u64;
+        engine.unfinished.add(tenant.as_deref(), waiting.subtasks.len() as u64);
         engine.order.entered(number);
         let accepted = engine.scheduler.accept(new, now.0);
         engine.apply_accepted(number, &accepted, now);

@@ -1,14 +1,19 @@
 //! Forms that the scheduler has of kinds, jobs and counts.
 
+use std::sync::Arc;
+
+use keylane_allocate::TenantLimits;
+
 use super::engine_state::EngineState;
 use crate::job_definition::JobDefinition;
 use crate::kind::KindExecutor;
 use crate::kind_registry::{KindEntry, KindRegistry};
 use crate::scheduler::{
     self, EndedCounts, JobFailurePolicy, JobOutcome, KeyFailurePolicy, KindId, KindLimits, NewJob,
-    NewSubtask,
+    NewSubtask, TenantSettings,
 };
 use crate::store::{JobState as Stored, OutcomeCounts};
+use crate::tenant::{Tenant, Tenants};
 use crate::wire::{JobState, OnError, OnFail, Timestamp};
 use crate::{JobNumber, KeyClaim, TaskKeys};
 
@@ -63,6 +68,7 @@ pub(super) fn new_job<S>(
         kind: KindId(kind),
         has_barriers: head.barriers,
         max_per_key: head.max_per_key,
+        tenant: head.tenant.as_deref().map(Arc::from),
         weight: head.weight,
         on_error: match head.on_error {
             OnError::FinishAll => JobFailurePolicy::FinishAll,
@@ -120,6 +126,29 @@ pub(super) fn set_kind(entry: &KindEntry, engine: &mut EngineState, now: Timesta
     let is_leased = matches!(entry.kind.work, KindExecutor::Lease { .. });
     let wanted = is_leased.then(|| engine.claimers.wanted(entry.number));
     engine.scheduler.set_kind(KindId(entry.number), limits_of(entry, wanted), now.0);
+}
+
+/// Sets the shares and limits of the tenants, and takes those of tenants that are no longer
+/// configured away.
+pub(super) fn set_tenants(
+    before: &Tenants,
+    tenants: &Tenants,
+    engine: &mut EngineState,
+    now: Timestamp,
+) {
+    let gone = before.named.keys().filter(|name| !tenants.named.contains_key(*name));
+    let gone = gone.map(|name| (name, None));
+    let all = tenants.named.iter().map(|(name, tenant)| (name, Some(settings_of(tenant))));
+    for (name, settings) in gone.chain(all) {
+        let name = (name != Tenant::DEFAULT_NAME).then(|| Arc::from(name.as_str()));
+        engine.scheduler.set_tenant(name.as_ref(), settings, now.0);
+    }
+}
+
+fn settings_of(tenant: &Tenant) -> TenantSettings {
+    let Tenant { weight, min_workers, max_workers, rate, max_waiting: _ } = *tenant;
+    let share = TenantLimits { weight, min_workers, max_workers };
+    TenantSettings { share, rate: rate.map(rate_of) }
 }
 
 /// Sets the limits of all kinds.

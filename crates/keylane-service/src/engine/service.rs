@@ -16,6 +16,7 @@ use super::{Core, ServiceSettings, StartError};
 use crate::kind::Kind;
 use crate::kind_registry::KindRegistry;
 use crate::store::Store;
+use crate::tenant::Tenants;
 
 /// A service that accepts jobs, runs their subtasks in order and keeps their results.
 ///
@@ -184,6 +185,12 @@ impl Service {
             // Running attempts keep their handler; its own resources are released here.
             handler.close().await;
         }
+    }
+
+    /// Replaces the tenants while jobs are accepted and run. Running attempts continue.
+    pub fn reload_tenants(&self, tenants: Tenants) {
+        self.core.replace_tenants(tenants);
+        self.core.signals.wake.notify();
     }
 
     /// Starts nothing more, waits at most `within` for running attempts, and closes the store.

@@ -9,6 +9,7 @@ use keylane_allocate::JobPolicy;
 use super::backups::BackupSchedule;
 use super::wall_clock::ManualClock;
 use crate::job_definition::SubmissionLimits;
+use crate::tenant::Tenants;
 
 /// Build of the program, as the metric `keylane_build_info` reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,6 +49,9 @@ pub struct ServiceSettings {
     pub slots: usize,
     /// Policy that decides which job is served next. Default: the four rules.
     pub order: JobPolicy,
+    /// Tenants among which the slots are shared. Default: none but the default tenant is
+    /// configured, and all are accepted.
+    pub tenants: Tenants,
     /// Limits of submitted jobs.
     pub bounds: SubmissionLimits,
     /// Retention time of finished jobs; unlimited if `None`. Default: a week.
@@ -78,6 +82,7 @@ impl ServiceSettings {
             path: path.into(),
             slots: 64,
             order: JobPolicy::Arrival,
+            tenants: Tenants::default(),
             bounds: SubmissionLimits::default(),
             keep: Some(7 * DAY),
             keep_idempotency: DAY,

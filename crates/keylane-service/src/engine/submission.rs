@@ -26,6 +26,7 @@ use crate::kind_registry::KindRegistry;
 use crate::request_error::RequestError;
 use crate::scheduler::PackedSubtasks;
 use crate::store::{Changes, CommitReceipt, JobAlias, OutcomeCounts, Store, WriteError};
+use crate::tenant::TenantRegistry;
 use crate::wire::{EventKind, Job, Timestamp};
 use crate::{JobId, JobNumber};
 
@@ -33,6 +34,7 @@ use crate::{JobId, JobNumber};
 #[derive(Debug)]
 pub(crate) struct Submission {
     pub(super) kinds: Arc<KindRegistry>,
+    pub(super) tenants: Arc<TenantRegistry>,
     pub(crate) bounds: SubmissionLimits,
     pub(super) store: Store,
     pub(super) status: Arc<StoreStatus>,
@@ -224,12 +226,13 @@ impl Submission {
             notify: None,
             end_notify: None,
         };
+        let tenant = live.head.tenant.clone();
         engine.live.insert(number, live);
         if has_latest {
             engine.careful.insert(number);
         }
         engine.totals.jobs_accepted += 1;
-        engine.unfinished += count;
+        engine.unfinished.add(tenant.as_deref(), count);
         engine.key_bytes += key_bytes;
         engine.order.entered(number);
         let accepted = engine.scheduler.accept_packed(new, now.0);

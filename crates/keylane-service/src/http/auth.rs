@@ -10,6 +10,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
+use crate::tenant::Tenant;
 use crate::wire::Timestamp;
 
 /// Permission of a token.
@@ -61,6 +62,8 @@ pub struct Caller {
     roles: BTreeSet<Role>,
     /// Time from which the token is refused.
     expires: Option<Timestamp>,
+    /// Tenant of the jobs that it submits.
+    tenant: Option<Arc<str>>,
     /// Hash of the token, which tells apart two tokens with one name.
     token: TokenHash,
 }
@@ -80,13 +83,19 @@ impl Caller {
     #[must_use]
     pub fn anyone() -> Self {
         let (roles, token) = ([Role::Admin].into(), TokenHash::default());
-        Caller { name: "anyone".into(), roles, expires: None, token }
+        Caller { name: "anyone".into(), roles, expires: None, tenant: None, token }
     }
 
     /// Returns the time at which the token expires, if it does.
     #[must_use]
     pub fn expires(&self) -> Option<Timestamp> {
         self.expires
+    }
+
+    /// Returns the tenant of the jobs that the token submits, if it is for one.
+    #[must_use]
+    pub fn tenant(&self) -> Option<&str> {
+        self.tenant.as_deref()
     }
 
     /// Returns whether the token is expired at this time.
@@ -176,7 +185,7 @@ impl Tokens {
 
     /// Parses lines of a name, its roles separated by commas, and the token's SHA-256 in
     /// hexadecimal, or `plain:` and the token; and, if the token expires, `expires=` and the time, such
-    /// as `2027-01-31T00:00:00Z`. Empty lines and lines that begin with `#` are skipped.
+    /// as `2027-01-31T00:00:00Z`; and, if its jobs belong to a tenant, `tenant=` and the name. Empty lines and lines that begin with `#` are skipped.
     ///
     /// ```
     /// use keylane_service::http::{Role, Tokens};
@@ -233,12 +242,17 @@ impl Tokens {
 
 fn parse_line(line: &str) -> Result<([u8; 32], Caller), &'static str> {
     let mut words = line.split_whitespace();
-    let (Some(name), Some(roles), Some(secret), expires, None) =
-        (words.next(), words.next(), words.next(), words.next(), words.next())
-    else {
-        return Err("expected a name, its roles, the token's SHA-256, and possibly expires=TIME");
+    let (Some(name), Some(roles), Some(secret)) = (words.next(), words.next(), words.next()) else {
+        return Err(EXPECTED);
     };
-    let expires = expires.map(expiry).transpose()?;
+    let (mut expires, mut tenant) = (None, None);
+    for option in words {
+        match option.split_once('=') {
+            Some(("expires", time)) if expires.is_none() => expires = Some(expiry(time)?),
+            Some(("tenant", name)) if tenant.is_none() => tenant = Some(tenant_name(name)?),
+            _ => return Err(EXPECTED),
+        }
+    }
     let roles = roles.split(',').map(Role::parse).collect::<Option<BTreeSet<_>>>();
     let roles = roles.ok_or("the roles are read, submit, worker, operate and admin")?;
     let digest = match secret.strip_prefix("plain:") {
@@ -246,12 +260,18 @@ fn parse_line(line: &str) -> Result<([u8; 32], Caller), &'static str> {
         Some(token) => Sha256::digest(token.as_bytes()).into(),
         None => hexadecimal(secret).ok_or("a SHA-256 has 64 hexadecimal digits")?,
     };
-    Ok((digest, Caller { name: name.to_owned(), roles, expires, token: TokenHash(digest) }))
+    Ok((digest, Caller { name: name.to_owned(), roles, expires, tenant, token: TokenHash(digest) }))
 }
 
-fn expiry(word: &str) -> Result<Timestamp, &'static str> {
-    let time = word.strip_prefix("expires=");
-    let time: Option<jiff::Timestamp> = time.and_then(|time| time.parse().ok());
+const EXPECTED: &str = "expected a name, its roles, the token's SHA-256, and possibly expires=TIME, such as expires=2027-01-31T00:00:00Z, and tenant=NAME";
+
+fn tenant_name(name: &str) -> Result<Arc<str>, &'static str> {
+    let wrong = "a tenant's name has 1 to 64 letters, digits, `.`, `_` or `-`";
+    Tenant::check_name(name).map(|()| Arc::from(name)).map_err(|_| wrong)
+}
+
+fn expiry(time: &str) -> Result<Timestamp, &'static str> {
+    let time: Option<jiff::Timestamp> = time.parse().ok();
     let time = time.ok_or("an expiry is written as expires=2027-01-31T00:00:00Z")?;
     // A time before 1970 counts as 1970.
     Ok(Timestamp(u64::try_from(time.as_millisecond()).unwrap_or(0)))
@@ -304,6 +324,21 @@ mod tests {
         assert_eq!(caller.expires(), Some(Timestamp(2000)));
         assert!(!caller.is_expired(Timestamp(1999)) && caller.is_expired(Timestamp(2000)));
         assert!(!Caller::anyone().is_expired(Timestamp(u64::MAX)));
+    }
+
+    #[test]
+    fn a_token_is_for_a_tenant_and_expires_in_either_order() {
+        let secret = "plain:0123456789abcdef";
+        let (tenant, expires) = ("tenant=ann", "expires=1970-01-01T00:00:02Z");
+        for options in [format!("{tenant} {expires}"), format!("{expires} {tenant}")] {
+            let tokens = Tokens::parse(&format!("a submit {secret} {options}\n")).unwrap();
+            let caller = tokens.caller("0123456789abcdef").unwrap();
+            assert_eq!((caller.tenant(), caller.expires()), (Some("ann"), Some(Timestamp(2000))));
+        }
+        assert_eq!(Caller::anyone().tenant(), None);
+        for wrong in ["tenant=", "tenant=a/b", "tenant=a tenant=b", "team=a", "ann"] {
+            assert!(Tokens::parse(&format!("a submit {secret} {wrong}\n")).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -11,10 +11,12 @@ use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
 use super::app_state::AppState;
+use super::auth::Caller;
 use super::extract::{BodyFormat, Submitter, format, json, query, read_body};
 use super::problem::ApiError;
 use super::request_headers::{scope_of, trace_of};
 use super::response::put_replayed;
+use super::tenants::assign;
 use crate::TraceContext;
 use crate::engine::{ExtraWrites, JobSubmission, SubmitResult, SubmitTicket, key_in_batch};
 use crate::wire::{Batch, BatchItem, SubmitBatch, SubmitJob};
@@ -56,12 +58,12 @@ async fn submit(
         return Err(ApiError::new("invalid", format!("jobs: {why}")).at("/jobs", why));
     }
     if !asked.atomic.unwrap_or(true) {
-        let items = one_by_one(&state, &jobs, scope, trace.as_ref()).await;
+        let items = one_by_one(&state, &caller, &jobs, scope, trace.as_ref()).await;
         return Ok(Json(Batch { items }).into_response());
     }
     let mut intakes = Vec::with_capacity(jobs.len());
     for (place, job) in jobs.iter().enumerate() {
-        let intake = begin(&state, job, trace.as_ref()).await;
+        let intake = begin(&state, &caller, job, trace.as_ref()).await;
         intakes.push(intake.map_err(|refusal| refusal.within(&format!("/jobs/{place}")))?);
     }
     let hash = Sha256::digest(&bytes).into();
@@ -77,10 +79,12 @@ async fn submit(
 
 async fn begin(
     state: &AppState,
+    caller: &Caller,
     text: &RawValue,
     trace: Option<&TraceContext>,
 ) -> Result<JobSubmission, ApiError> {
-    let job: SubmitJob = json(text.get().as_bytes())?;
+    let mut job: SubmitJob = json(text.get().as_bytes())?;
+    assign(caller, &mut job)?;
     let mut intake = state.core.submission.begin_intake(job, false)?;
     intake.hash(text.get().as_bytes());
     if let Some(trace) = trace {
@@ -94,14 +98,16 @@ async fn begin(
 /// awaited together, so that one transaction can have many of them.
 async fn one_by_one(
     state: &AppState,
+    caller: &Caller,
     jobs: &[Box<RawValue>],
     scope: Option<(String, String)>,
     trace: Option<&TraceContext>,
 ) -> Vec<BatchItem> {
     let mut all = Vec::with_capacity(jobs.len());
     for (place, job) in jobs.iter().enumerate() {
-        let scope = scope.as_ref().map(|(caller, key)| (caller.clone(), key_in_batch(key, place)));
-        all.push(hand_over(state, job, scope, trace).await);
+        let scope = scope.as_ref().map(|(name, key)| (name.clone(), key_in_batch(key, place)));
+        let job = begin(state, caller, job, trace).await;
+        all.push(hand_over(job, scope).await);
     }
     let mut items = Vec::with_capacity(all.len());
     for handed_over in all {
@@ -114,12 +120,10 @@ async fn one_by_one(
 }
 
 async fn hand_over(
-    state: &AppState,
-    job: &RawValue,
+    job: Result<JobSubmission, ApiError>,
     scope: Option<(String, String)>,
-    trace: Option<&TraceContext>,
 ) -> Result<SubmitTicket, ApiError> {
-    Ok(begin(state, job, trace).await?.submit(scope, ExtraWrites::default()).await?)
+    Ok(job?.submit(scope, ExtraWrites::default()).await?)
 }
 
 async fn outcome(handed_over: Result<SubmitTicket, ApiError>) -> Result<SubmitResult, ApiError> {
@@ -175,7 +179,10 @@ mod tests {
         };
         let jobs = [job("echo", 0), job("none", 1), job("echo", 2), job("echo", 3)];
         let scope = Some(("somebody".to_owned(), "key".to_owned()));
-        let batch = tokio::spawn(async move { one_by_one(&state, &jobs, scope, None).await });
+        let batch =
+            tokio::spawn(
+                async move { one_by_one(&state, &Caller::anyone(), &jobs, scope, None).await },
+            );
         let is_on_its_way =
             |place: usize| core.idempotency.is_claimed("somebody", &key_in_batch("key", place));
         while ![0, 2, 3].into_iter().all(is_on_its_way) {

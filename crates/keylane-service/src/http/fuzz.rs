@@ -9,6 +9,7 @@ use super::problem::ApiError;
 use super::ws::{ClientMessage, seq_of};
 use crate::job_definition::{self, JobDefinition, SubmissionLimits};
 use crate::kind_registry::KindRegistry;
+use crate::tenant::TenantRegistry;
 use crate::wire::{SubmitBatch, SubmitJob, Timestamp};
 use crate::{Kind, RequestError};
 
@@ -38,7 +39,14 @@ fn submission(input: &[u8]) {
     let kinds = KindRegistry::default();
     kinds.add("resize", Kind::leased(Duration::from_secs(1)));
     let bounds = SubmissionLimits { payload_bytes: 64, job_subtasks: 4, ..Default::default() };
-    match job_definition::check(job, false, &kinds, &bounds, Timestamp(1_763_000_000_000)) {
+    match job_definition::check(
+        job,
+        false,
+        &kinds,
+        &TenantRegistry::default(),
+        &bounds,
+        Timestamp(1_763_000_000_000),
+    ) {
         Ok(checked) => {
             assert!((1..=4).contains(&checked.subtasks.len()));
             let text = serde_json::to_string(&checked.head).unwrap();

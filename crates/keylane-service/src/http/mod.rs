@@ -47,6 +47,7 @@ mod settings;
 mod startup_responses;
 mod submit;
 mod takeover;
+mod tenants;
 mod tls;
 mod token_guessing;
 mod ui;

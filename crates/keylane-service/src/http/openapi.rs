@@ -45,6 +45,7 @@ use crate::wire;
         wire::SubmitBatch,
         wire::Batch,
         wire::KindView,
+        wire::TenantView,
         wire::KindPatch,
         wire::KindSetting,
         wire::PauseKindRequest,
@@ -68,6 +69,7 @@ use crate::wire;
         wire::Page<wire::WorkerView>,
         wire::Explained,
         wire::KindList,
+        wire::TenantList,
     ))
 )]
 struct SchemaList;
@@ -200,6 +202,7 @@ const OPERATIONS: &[Operation] = operations! {
     post "/v1/kinds/{kind}/resume" "Resume a kind" answers [(200, Some("KindView"))]; problems [404, 409, 503, 507];
     post "/v1/kinds/{kind}/reset" "Reset changed limits of a kind" body "ResetKindRequest" false;
         answers [(200, Some("KindView"))]; problems [400, 404, 409, 413, 415, 422, 503, 507];
+    get "/v1/tenants" "Tenants that are configured or have unfinished jobs" answers [(200, Some("Tenants"))]; problems [];
     get "/v1/scheduler" "Allocation of slots" answers [(200, Some("SchedulerView"))]; problems [];
     get "/v1/summary" "Counts of the server" answers [(200, Some("Summary"))]; problems [];
     get "/v1/timeline" "Timeline of attempts" query &[("after", "integer")];

@@ -10,7 +10,8 @@ use super::middleware::{self, RequestRules};
 use super::settings::HttpSettings;
 use super::{
     audit, audit_layer, backup, batch, body_timeout, events, job_control, jobs, keys, kinds,
-    lease_batches, leases, logs, results, schedules, server_routes, submit, ui, workers, ws,
+    lease_batches, leases, logs, results, schedules, server_routes, submit, tenants, ui, workers,
+    ws,
 };
 use crate::Service;
 
@@ -41,6 +42,7 @@ pub(super) fn router(state: AppState) -> Router {
         .merge(lease_batches::router())
         .merge(workers::router())
         .merge(schedules::router())
+        .merge(tenants::router())
         .merge(events::router())
         .merge(ws::router())
         .merge(server_routes::router())

@@ -17,6 +17,7 @@ use super::page_query::limit_of;
 use super::problem::ApiError;
 use super::request_headers::scope_of;
 use super::submit::respond;
+use super::tenants::{assign_in_text, may_run};
 use crate::wire::{Page, Schedule, SetSchedule};
 
 /// Maximum size of a schedule, in bytes; all schedules are in memory. Handlers can fetch larger
@@ -69,6 +70,7 @@ async fn show(
 async fn set(
     Shared(state): Shared<AppState>,
     OperatorCaller(act): OperatorCaller,
+    Extension(caller): Extension<Caller>,
     Path(name): Path<String>,
     request: Request,
 ) -> Result<(StatusCode, Json<Schedule>), ApiError> {
@@ -79,7 +81,8 @@ async fn set(
             "`Content-Type` must be application/json",
         ));
     }
-    let asked: SetSchedule = json(&read_body(body, MAX_BYTES).await?)?;
+    let mut asked: SetSchedule = json(&read_body(body, MAX_BYTES).await?)?;
+    assign_in_text(&caller, &mut asked.job)?;
     // Without the job, whose payload only its handler may see.
     act.with(serde_json::json!({
         "cron": asked.cron,
@@ -127,6 +130,7 @@ async fn run(
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     let scope = scope_of(&headers, &caller)?;
+    may_run(&caller, &state.core.schedules.get(&name)?.job)?;
     let submitted = state.core.schedules.run_now(name, scope, act).await?;
     Ok(respond(&state, submitted, &headers).await?.into_response())
 }

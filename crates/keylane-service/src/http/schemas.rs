@@ -9,6 +9,7 @@ use crate::job_definition::{
 };
 use crate::kind::{Kind, KindExecutor};
 use crate::kind_registry::KindRegistry;
+use crate::tenant::Tenant;
 use crate::wire::{JobState, SubtaskState};
 
 /// Schemas of request bodies. Their optional fields may be absent, and are never null.
@@ -65,6 +66,10 @@ fn limits() -> Vec<(&'static str, &'static str, Value)> {
         json!({"type": "object", "maxProperties": MAX_LABELS, "propertyNames": text(1, MAX_LABEL_BYTES),
             "additionalProperties": value})
     };
+    let tenant_name = || {
+        let most = Tenant::MAX_NAME_BYTES;
+        json!({"type": "string", "minLength": 1, "maxLength": most, "pattern": "^[A-Za-z0-9._-]+$"})
+    };
     let positive = || read_body(1, u32::MAX.into());
     let leases = |items: Value| json!({"type": "array", "items": items, "minItems": 1, "maxItems": MAX_LEASES});
     let rate = || json!({"type": "number", "exclusiveMinimum": 0, "maximum": MAX_RATE});
@@ -75,6 +80,7 @@ fn limits() -> Vec<(&'static str, &'static str, Value)> {
         ("SubmitJob", "name", text(0, MAX_NAME_BYTES)),
         ("SubmitJob", "labels", labels()),
         ("SubmitJob", "weight", positive()),
+        ("SubmitJob", "tenant", tenant_name()),
         ("SubmitJob", "attempts", positive()),
         ("SubmitJob", "timeout_ms", read_body(1, MAX_MS)),
         ("SubmitJob", "max_per_key", read_body(1, Kind::MAX_PER_KEY.into())),

@@ -10,10 +10,12 @@ use futures_util::StreamExt;
 use std::time::Duration;
 
 use super::app_state::AppState;
+use super::auth::Caller;
 use super::extract::{BodyFormat, Submitter, broken_off, format, json, read_body};
 use super::problem::ApiError;
 use super::request_headers::{scope_of, trace_of, wait_of};
 use super::response::{PREFERENCE_APPLIED, put_replayed};
+use super::tenants::assign;
 use crate::engine::{ExtraWrites, JobSubmission, SubmitResult, check_client_id};
 use crate::wire::{Job, SubmitJob};
 use crate::{JobId, TraceContext};
@@ -29,7 +31,7 @@ async fn submit(
 ) -> Result<Response, ApiError> {
     let (parts, body) = request.into_parts();
     let scope = scope_of(&parts.headers, &caller)?;
-    let context = SubmitContext { scope, client_id: None, trace: trace_of(&parts.headers) };
+    let context = SubmitContext { caller, scope, client_id: None, trace: trace_of(&parts.headers) };
     let submitted = read_submission(&state, &parts.headers, body, context).await?;
     respond(&state, submitted, &parts.headers).await
 }
@@ -38,14 +40,14 @@ async fn submit(
 /// request.
 async fn submit_with_id(
     State(state): State<AppState>,
-    Submitter(_): Submitter,
+    Submitter(caller): Submitter,
     Path(id): Path<String>,
     request: Request,
 ) -> Result<Response, ApiError> {
     check_client_id(&id)?;
     let (parts, body) = request.into_parts();
     let context =
-        SubmitContext { scope: None, client_id: Some(id), trace: trace_of(&parts.headers) };
+        SubmitContext { caller, scope: None, client_id: Some(id), trace: trace_of(&parts.headers) };
     let submitted = read_submission(&state, &parts.headers, body, context).await?;
     let replayed = submitted.replayed;
     let mut response = respond(&state, submitted, &parts.headers).await?;
@@ -56,8 +58,9 @@ async fn submit_with_id(
 }
 
 /// Submission options that are outside of the body.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct SubmitContext {
+    caller: Caller,
     /// Idempotency key with its scope.
     scope: Option<(String, String)>,
     /// Client's identifier of the job.
@@ -78,9 +81,10 @@ impl SubmitContext {
         &self,
         state: &AppState,
         hashed: &[u8],
-        job: SubmitJob,
+        mut job: SubmitJob,
         more: bool,
     ) -> Result<JobSubmission, ApiError> {
+        assign(&self.caller, &mut job)?;
         if !self.is_hashed() {
             state.core.submission.may_take_more()?;
         }

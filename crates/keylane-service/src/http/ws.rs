@@ -51,6 +51,7 @@ use super::permission::{need, not_expired, read_only};
 use super::problem::ApiError;
 use super::request_headers;
 use super::send_queue::{Disconnected, SendQueue, SendQueueReceiver, outbox};
+use super::tenants::assign;
 use super::ws_errors::close_code;
 use crate::JobId;
 use crate::engine::{
@@ -296,7 +297,8 @@ impl WsClient {
         let key = idempotency_key
             .map(|key| request_headers::idempotency_key(key.as_bytes(), "/idempotency_key"))
             .transpose()?;
-        let job: SubmitJob = json(text.get().as_bytes())?;
+        let mut job: SubmitJob = json(text.get().as_bytes())?;
+        assign(&self.caller, &mut job)?;
         let mut intake = self.state.core.submission.begin_intake(job, false)?;
         intake.hash(text.get().as_bytes());
         intake.flush().await?;

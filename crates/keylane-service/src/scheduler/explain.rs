@@ -2,7 +2,7 @@
 
 use std::mem::discriminant;
 
-use keylane_allocate::JobProgress;
+use keylane_allocate::{JobProgress, TenantIndex};
 
 use super::job::{ScheduledJob, ScheduledStart, StepState};
 use super::kinds::KindCapacity;
@@ -313,42 +313,50 @@ impl Scheduler {
                 KindCapacity::Places(_) => {}
             }
         }
+        if let Some(reason) = self.reason_of_tenant(job.tenant) {
+            return reason;
+        }
         let progress = job.share.and_then(|share| self.allocator.progress(share));
         let Some(mine) = progress else { return WaitReason::Draining };
-        if self.has_room_for(&mine) {
+        if self.has_room_for(job.tenant, &mine) {
             return WaitReason::Starting;
         }
         if mine.admitted {
             let comes_first = |other: &JobProgress, job_other: &ScheduledJob| {
                 other.admitted && needs_less(other, job_other, &mine, job)
             };
-            let ahead = self.count_jobs(comes_first);
+            let ahead = self.count_jobs(job.tenant, comes_first);
             let slots = self.slots;
             return WaitReason::NoSlot { running: mine.running, slots, ahead };
         }
         let comes_first = |other: &JobProgress, job_other: &ScheduledJob| {
             !other.admitted && !other.paused && job_other.share < job.share
         };
-        let ahead = self.count_jobs(comes_first);
-        WaitReason::NotAdmitted { active: self.allocator.active(), ahead }
+        let ahead = self.count_jobs(job.tenant, comes_first);
+        WaitReason::NotAdmitted { active: self.allocator.active_of(job.tenant), ahead }
     }
 
     /// Whether the next decision may give the job a slot.
-    fn has_room_for(&self, job: &JobProgress) -> bool {
-        let is_below = |most: usize| self.allocator.active() < most;
+    fn has_room_for(&self, tenant: TenantIndex, job: &JobProgress) -> bool {
+        let is_below = |most: usize| self.allocator.active_of(tenant) < most;
         let may_be_admitted = job.admitted || self.max_active.is_none_or(is_below);
         self.allocator.busy() < self.allocator.workers() && may_be_admitted
     }
 
-    /// Number of jobs with an offer that satisfy the condition, if there are few enough to check
-    /// them all.
-    fn count_jobs(&self, is_so: impl Fn(&JobProgress, &ScheduledJob) -> bool) -> Option<usize> {
+    /// Number of a tenant's jobs with an offer that satisfy the condition, if there are few enough
+    /// jobs to check them all.
+    fn count_jobs(
+        &self,
+        tenant: TenantIndex,
+        is_so: impl Fn(&JobProgress, &ScheduledJob) -> bool,
+    ) -> Option<usize> {
         if self.jobs.len() > RANKED {
             return None;
         }
         let offers =
             |job: &ScheduledJob| job.share.and_then(|share| self.allocator.progress(share));
         let others = self.by_number.values().map(|slot| &self.jobs[*slot]);
+        let others = others.filter(|job| job.tenant == tenant);
         let others = others.filter_map(|job| offers(job).map(|progress| (progress, job)));
         Some(others.filter(|(progress, job)| progress.ready > 0 && is_so(progress, job)).count())
     }

@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
+use keylane_allocate::{TenantIndex, TenantJobId};
+
 use super::list::LinkedList;
 use super::packed_subtasks::PackedSubtasks;
 use super::task::TaskPhase;
@@ -47,12 +49,13 @@ pub(super) struct ScheduledStart {
 pub(super) struct ScheduledJob {
     pub(super) number: JobNumber,
     pub(super) kind: KindId,
+    pub(super) tenant: TenantIndex,
     pub(super) weight: u32,
     pub(super) on_error: JobFailurePolicy,
     pub(super) on_fail: KeyFailurePolicy,
     pub(super) attempts_allowed: u32,
     /// Id of the job in the allocator; none while it is scheduled.
-    pub(super) share: Option<keylane_allocate::JobId>,
+    pub(super) share: Option<TenantJobId>,
     /// Start time and subtasks, while it is scheduled.
     pub(super) scheduled: Option<ScheduledStart>,
     /// Whether an operator has paused it.

@@ -206,6 +206,13 @@ impl KindTable {
         self.held
     }
 
+    /// Kinds with held jobs and free capacity.
+    pub(super) fn all_with_room(&self, now: u64) -> Vec<KindId> {
+        let has_room = |kind: &LimitedKind| matches!(kind.room_seen(now), KindCapacity::Places(_));
+        let held = self.kinds.iter().filter(|(_, kind)| kind.has_held() && has_room(kind));
+        held.map(|(id, _)| KindId(*id)).collect()
+    }
+
     /// A kind with held jobs and free capacity.
     pub(super) fn with_room(&self, now: u64) -> Option<KindId> {
         if self.held == 0 {

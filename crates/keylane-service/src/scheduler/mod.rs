@@ -17,6 +17,7 @@
 //! | *in front* | first in a lane, or behind nothing but shared ones and shared itself |
 //! | *step* | unit of a start: a subtask, the split of a job, its fan-in |
 //! | *kind* | handler and limits of a job |
+//! | *tenant* | owner of jobs, among which the slots are shared first |
 //! | *fence* | number of one start, higher than all before; only the current one can end the run |
 //! | *attempt* | number of tries of the step, from 1 |
 //! | *held* | job whose turn came while its kind had no free capacity |
@@ -72,8 +73,10 @@
 //!    jobs. A job of a kind without free capacity is paused in the allocator when its turn comes, and
 //!    the allocator is asked again, so the job keeps no other from the slot; before a slot stays idle,
 //!    jobs of kinds with free capacity are released.
-//! 5. **Jobs share by the [four rules](keylane_allocate)**: the rules see a job's ready subtasks
-//!    as its offer, and all unfinished ones as its need.
+//! 5. **Tenants share by weight, minimum and maximum, and the jobs of each by the [four
+//!    rules](keylane_allocate)**: the rules see a job's ready subtasks as its offer, and all
+//!    unfinished ones as its need. A tenant at its maximum or its rate keeps no capacity of a kind
+//!    from others.
 //! 6. **Kinds are fair.** Jobs held for one kind are released in the order of their turns, and a
 //!    job that has used the kind's capacity goes behind those that wait for it.
 //! 7. **No leak.** Nothing is kept of a finished job, nor of a key without unfinished subtasks,
@@ -93,9 +96,10 @@
 //!
 //! `state.rs` has the state and the acceptance of jobs, `large_jobs.rs` entry and exit in slices,
 //! `next_start.rs` the next start and the limits of kinds, `run_end.rs` the effects of an end,
+//! `tenant_control.rs` the limits of tenants,
 //! `job_commands.rs` and `key_commands.rs` the commands of operators, `explain.rs` the queries,
 //! `supersede.rs` replacement, `restore.rs` restarts and clock changes. Data structures: `lanes.rs` for the order, `job.rs`,
-//! `unfinished_tasks.rs`, `task.rs`, `kinds.rs`, `key_rates.rs` and `rate_waits.rs`, `token_bucket.rs`, `timers.rs`, `steady_time.rs`,
+//! `unfinished_tasks.rs`, `task.rs`, `kinds.rs`, `tenants.rs`, `key_rates.rs` and `rate_waits.rs`, `token_bucket.rs`, `timers.rs`, `steady_time.rs`,
 //! `packed_subtasks.rs`, `incremental_work.rs`, `entry_queue_keys.rs`, and below them `slab.rs` and
 //! `list.rs`. Inputs and outputs: `settings.rs`, `new_job.rs`, `run.rs`, `results.rs`,
 //! `query_results.rs`.
@@ -126,6 +130,8 @@ mod state;
 mod steady_time;
 mod supersede;
 mod task;
+mod tenant_control;
+mod tenants;
 #[cfg(test)]
 mod tests;
 mod timers;
@@ -139,12 +145,12 @@ pub use new_job::{EndedCounts, JobFailurePolicy, KeyFailurePolicy, NewJob, NewSu
 pub use packed_subtasks::PackedSubtasks;
 pub use query_results::{
     DecisionView, JobStep, JobWaitReason, KeySort, KeyView, LaneHead, RunningStep, SlotUsage,
-    SubtaskCounts, SubtaskExplanation, UnfinishedState, WaitReason,
+    SubtaskCounts, SubtaskExplanation, TenantView, UnfinishedState, WaitReason,
 };
 pub use restore::RestoredState;
 pub use results::{
     AcceptResult, AddError, CancelResult, EndResult, JobOutcome, KeyHeadError, SupersededSubtask,
 };
 pub use run::{RunEnd, RunStart, StaleFence, Step, SubtaskFate};
-pub use settings::{KindId, KindLimits, RateLimit, SchedulerSettings};
+pub use settings::{KindId, KindLimits, RateLimit, SchedulerSettings, TenantSettings};
 pub use state::Scheduler;

@@ -1,5 +1,7 @@
 //! Job to accept, with its subtasks and its failure policies.
 
+use std::sync::Arc;
+
 use super::KindId;
 use crate::{JobNumber, SubtaskNumber};
 
@@ -31,6 +33,8 @@ pub struct NewJob<S> {
     pub number: JobNumber,
     /// Kind of its subtasks.
     pub kind: KindId,
+    /// Tenant of the job; `None`: the default one.
+    pub tenant: Option<Arc<str>>,
     /// Weight of its claim to spare slots; 0 counts as 1.
     pub weight: u32,
     /// Effect of a failed subtask on the others.
@@ -69,6 +73,7 @@ impl<S> NewJob<S> {
         NewJob {
             number,
             kind: KindId(0),
+            tenant: None,
             weight: 1,
             on_error: JobFailurePolicy::FinishAll,
             on_fail: KeyFailurePolicy::Continue,
@@ -88,12 +93,13 @@ impl<S> NewJob<S> {
 impl<S> NewJob<S> {
     /// Returns the job with its subtasks converted.
     pub(super) fn map<T>(self, change: impl FnOnce(S) -> T) -> NewJob<T> {
-        let NewJob { number, kind, weight, on_error, on_fail, attempts_allowed, .. } = self;
+        let NewJob { number, kind, tenant, weight, on_error, on_fail, attempts_allowed, .. } = self;
         let NewJob { paused, start_at, split, fan_in, has_barriers, max_per_key, .. } = self;
         let NewJob { ended, subtasks, .. } = self;
         NewJob {
             number,
             kind,
+            tenant,
             weight,
             on_error,
             on_fail,

@@ -1,6 +1,6 @@
 //! Choice of the next start, and the limits of kinds.
 
-use keylane_allocate::{Claimant, Rule, Take};
+use keylane_allocate::{Rule, Take};
 
 use super::job::StepState;
 use super::kinds::KindCapacity;
@@ -19,7 +19,7 @@ impl Scheduler {
         if self.draining || self.allocator.busy() >= self.allocator.workers() {
             return None;
         }
-        let decision = loop {
+        let (share, decision) = loop {
             if !self.kinds.is_empty() {
                 self.hold_who_has_no_place(now);
             }
@@ -30,8 +30,7 @@ impl Scheduler {
                 return None;
             }
         };
-        let Claimant::Job(share) = decision.to else { unreachable!("all work belongs to a job") };
-        let slot = self.by_share[&share.serial()];
+        let slot = self.by_share[&share];
         let task = match decision.take {
             Take::Split => self.take_split(slot, now),
             Take::Ready => self.take_ready(slot),
@@ -52,13 +51,13 @@ impl Scheduler {
     fn hold_who_has_no_place(&mut self, now: u64) {
         loop {
             match self.allocator.peek(now) {
-                Some(Claimant::Job(share)) => {
-                    let slot = self.by_share[&share.serial()];
+                Some(share) => {
+                    let slot = self.by_share[&share];
                     if !self.is_held_back(slot, now) && !self.is_held_by_key(slot, now) {
                         return;
                     }
                 }
-                _ => match self.kinds.with_room(now) {
+                None => match self.kinds.with_room(now) {
                     Some(kind) => self.let_go(kind, now),
                     None => return,
                 },
@@ -125,7 +124,7 @@ impl Scheduler {
     }
 
     /// Releases jobs of the kind, one with an offer for each free place.
-    fn let_go(&mut self, id: KindId, now: u64) {
+    pub(super) fn let_go(&mut self, id: KindId, now: u64) {
         let Some(kind) = self.kinds.get(id) else { return };
         let KindCapacity::Places(mut places) = kind.room(now) else { return };
         while places > 0
@@ -137,7 +136,9 @@ impl Scheduler {
             if job.paused {
                 continue;
             }
-            places -= u64::from(job.counts.ready > 0 || job.split != StepState::Over);
+            let offers = job.counts.ready > 0 || job.split != StepState::Over;
+            // A job whose tenant starts nothing now leaves the place to others.
+            places -= u64::from(offers && !self.allocator.is_stopped(job.tenant));
             self.allocator.resume(share, now);
         }
         self.kinds.forget_if_free(id);
@@ -258,11 +259,13 @@ impl Scheduler {
         self.enter_phase(slot, task, TaskPhase::Running);
         let job = &mut self.jobs[slot];
         job.turn = None;
+        let tenant = job.tenant;
         let start = RunStart { job: job.number, step, attempt, fence, kind: job.kind, rule };
         self.kinds.note_start(start.kind, step);
         self.kinds.start(start.kind, step, now);
         // The last token is gone: without a timer, no later call would release the held jobs.
         self.set_token_timer(start.kind, now);
+        self.note_start_of_tenant(tenant, now);
         self.note_decision(DecisionView { at: self.shown(now), start });
         start
     }

@@ -1,8 +1,10 @@
 //! Types of the scheduler's answers to queries.
 
+use std::sync::Arc;
+
 use keylane_allocate::Rule;
 
-use super::{KindId, RunStart, Step};
+use super::{KindId, RunStart, Step, TenantSettings};
 use crate::{JobNumber, Key};
 
 /// Number of a job's subtasks in each state, without the split and the fan-in.
@@ -187,6 +189,16 @@ pub enum WaitReason {
         /// Time of the next start, in milliseconds; `None`: never.
         until: Option<u64>,
     },
+    /// The tenant has as many slots as its maximum allows.
+    TenantBound {
+        /// Number of its running subtasks.
+        running: usize,
+    },
+    /// The tenant is at its rate limit.
+    TenantRate {
+        /// Time of the next start, in milliseconds; `None`: never.
+        until: Option<u64>,
+    },
     /// It failed and waits for its retry.
     BackingOff {
         /// Time of the retry, in milliseconds; of several, the earliest one seen.
@@ -317,6 +329,23 @@ impl DecisionView {
     pub fn rule(&self) -> Rule {
         self.start.rule
     }
+}
+
+/// State of a tenant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TenantView {
+    /// Its name; `None` for the default one.
+    pub name: Option<Arc<str>>,
+    /// Settings in force.
+    pub settings: TenantSettings,
+    /// Whether it has settings of its own.
+    pub is_configured: bool,
+    /// Number of its unfinished jobs.
+    pub jobs: usize,
+    /// Number of slots that it has.
+    pub running: usize,
+    /// Reason for which nothing of it starts now.
+    pub waits: Option<WaitReason>,
 }
 
 /// State of the slots.

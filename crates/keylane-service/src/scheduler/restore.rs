@@ -9,7 +9,8 @@
 //! A restored run has its lanes and its kind's capacity, as any other. Its slot is taken out of the
 //! allocator's workers: the allocator decides which job is next, and there is no decision to make
 //! here. So the allocator sees the subtask as waiting and has one worker fewer until the run ends;
-//! then the subtask is settled or waits, and the worker is added again. Slots neither idle nor are
+//! then the subtask is settled or waits, and the worker is added again. The run counts against its
+//! tenant's share and maximum. Slots neither idle nor are
 //! given twice: `slots` is the sum of the allocator's workers and the restored runs, or less if
 //! restored runs exceed the slots.
 //!
@@ -76,8 +77,7 @@ impl Scheduler {
                 let kind = self.jobs[slot].kind;
                 self.kinds.note_start(kind, Step::Subtask(subtask));
                 self.kinds.restore(kind);
-                self.restored += 1;
-                self.fit_workers(now);
+                self.note_restored(slot, 1, now);
             }
             RestoredState::BackingOff { until } => self.back_off(slot, task, until),
             RestoredState::Stopped => self.stop_keys(slot, task, now),

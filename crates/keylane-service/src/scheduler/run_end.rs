@@ -1,7 +1,5 @@
 //! Effects of the end of a run, and the tasks that it unblocks.
 
-use keylane_allocate::Claimant;
-
 use super::job::{JobPhase, ScheduledJob, StepState};
 use super::state::Scheduler;
 use super::task::{ScheduledTask, TaskPhase};
@@ -84,8 +82,8 @@ impl Scheduler {
             if fate_is_final(fate) {
                 self.settle(slot, fate != SubtaskFate::Succeeded, now);
             }
-            self.restored -= 1;
-            return self.fit_workers(now);
+            self.note_restored(slot, -1, now);
+            return;
         }
         let end = match fate {
             SubtaskFate::Again { .. } | SubtaskFate::Stopped => keylane_allocate::End::Waits,
@@ -95,7 +93,7 @@ impl Scheduler {
             SubtaskFate::Failed | SubtaskFate::Cancelled => keylane_allocate::End::Failed,
         };
         let share = self.share(slot);
-        self.allocator.ended(Claimant::Job(share), end, now);
+        self.allocator.ended(share, end, now);
     }
 
     /// Keeps a task at its places in its lanes until its retry.

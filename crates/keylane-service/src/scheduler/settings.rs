@@ -1,6 +1,6 @@
 //! Settings of the scheduler and of kinds.
 
-use keylane_allocate::JobPolicy;
+use keylane_allocate::{JobPolicy, TenantLimits};
 
 /// Units of work of one slice: a subtask counts one unit, and each of its keys one more. With a
 /// million lanes in memory, a unit was measured at 0.2 to 1 µs, so a slice holds the lock for about
@@ -61,6 +61,15 @@ pub struct KindLimits {
     /// Whether the limits apply to subtasks only: the split and the fan-in of a job then need only
     /// a slot. Jobs of such a kind that have a split have only the subtasks that it adds.
     pub subtasks_only: bool,
+}
+
+/// Share and limits of a tenant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TenantSettings {
+    /// Its share of the slots.
+    pub share: TenantLimits,
+    /// Maximum rate of its starts; `None`: no limit.
+    pub rate: Option<RateLimit>,
 }
 
 /// Limit on the rate of starts.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-use keylane_allocate::{JobScheduler, Record, Rule, Supply};
+use keylane_allocate::{Record, Rule, Supply, TenantIndex, TenantJobId, TenantScheduler};
 
 use super::entry_queue_keys::QueuedKeys;
 use super::incremental_work::{IncrementalWork, PendingEntry, TaskSweep};
@@ -16,6 +16,7 @@ use super::lanes::Lanes;
 use super::packed_subtasks::PackedSubtasks;
 use super::slab::Slab;
 use super::task::{ScheduledTask, TaskPhase, TaskSlab};
+use super::tenants::TenantTable;
 use super::timers::{TimerEvent, Timers};
 use super::{
     AcceptResult, AddError, DecisionView, JobOutcome, NewJob, NewSubtask, SchedulerSettings, Step,
@@ -51,14 +52,15 @@ use crate::{JobNumber, KeyClaim};
 pub struct Scheduler {
     /// Decides which job gets a slot. It counts a job's ready tasks and fresh subtasks as ready;
     /// waiting, backing-off and stopped ones, and a pending fan-in, as waiting.
-    pub(super) allocator: JobScheduler,
+    pub(super) allocator: TenantScheduler,
     pub(super) tasks: TaskSlab,
     pub(super) lanes: Lanes,
     /// Unfinished jobs. A slot with `weight` 0 is free.
     pub(super) jobs: Slab<ScheduledJob>,
     pub(super) by_number: HashMap<u64, u32, FixedState>,
-    /// Slots of the jobs by their serial number in the allocator.
-    pub(super) by_share: HashMap<u64, u32, FixedState>,
+    /// Slots of the jobs by their id in the allocator.
+    pub(super) by_share: HashMap<TenantJobId, u32, FixedState>,
+    pub(super) tenants: TenantTable,
     pub(super) kinds: KindTable,
     pub(super) key_rates: KeyRates,
     pub(super) timers: Timers,
@@ -118,7 +120,7 @@ impl Scheduler {
     /// Returns a scheduler without jobs.
     #[must_use]
     pub fn new(settings: SchedulerSettings) -> Self {
-        let mut allocator = JobScheduler::new(settings.slots)
+        let mut allocator = TenantScheduler::new(settings.slots)
             .with_policy(settings.order)
             .with_max_active(settings.max_active);
         if let Some(patience) = settings.patience {
@@ -131,6 +133,7 @@ impl Scheduler {
             jobs: Slab::new(),
             by_number: HashMap::default(),
             by_share: HashMap::default(),
+            tenants: TenantTable::default(),
             kinds: KindTable::default(),
             key_rates: KeyRates::new(),
             timers: Timers::default(),
@@ -193,7 +196,8 @@ impl Scheduler {
 
     /// Adds a job without subtasks to the table of jobs.
     pub(super) fn insert<S>(&mut self, new: &NewJob<S>) -> u32 {
-        let slot = self.jobs.insert(describe(new));
+        let tenant = self.enter_tenant(new.tenant.as_ref());
+        let slot = self.jobs.insert(describe(new, tenant));
         let is_new = self.by_number.insert(new.number.0, slot).is_none();
         assert!(is_new, "job {} was accepted before", new.number.0);
         slot
@@ -333,7 +337,7 @@ impl Scheduler {
             StepState::Over => Supply::Lined { ready: 0, waiting },
             _ => Supply::Split { expected: None },
         };
-        let share = self.allocator.submit(supply, job.weight, now);
+        let share = self.allocator.submit(job.tenant, supply, job.weight, now);
         job.share = Some(share);
         if job.split != StepState::Over {
             self.allocator.came(share, 0, waiting, now);
@@ -341,7 +345,7 @@ impl Scheduler {
         if job.paused {
             self.allocator.pause(share, now);
         }
-        self.by_share.insert(share.serial(), slot);
+        self.by_share.insert(share, slot);
         let mut accepted = self.fail_exhausted_split(slot, now);
         if self.jobs[slot].course == JobPhase::Open {
             self.enter(slot, packed, is_open, &mut accepted, now);
@@ -417,6 +421,7 @@ impl Scheduler {
                     self.handle_token(kind, now)
                 }
                 TimerEvent::Token(_) => {}
+                TimerEvent::TenantToken(tenant) => self.handle_tenant_token(tenant, at, now),
             }
         }
         for _ in 0..self.slice {
@@ -461,7 +466,7 @@ impl Scheduler {
         self.allocator.record(capacity);
     }
 
-    /// Recorded events. Jobs are numbered in the order in which they began.
+    /// Recorded events of the jobs of the default tenant, numbered in the order in which they began.
     #[must_use]
     pub fn recorded(&self) -> Option<&Record> {
         self.allocator.recorded()
@@ -472,7 +477,7 @@ impl Scheduler {
     }
 
     /// Id in the allocator of a job that is not scheduled.
-    pub(super) fn share(&self, slot: u32) -> keylane_allocate::JobId {
+    pub(super) fn share(&self, slot: u32) -> TenantJobId {
         self.jobs[slot].share.expect("only a job that has begun has tasks")
     }
 
@@ -539,24 +544,26 @@ impl Scheduler {
             (self.by_number, self.by_share) = Default::default();
         }
         if let Some(share) = job.share {
-            self.by_share.remove(&share.serial());
+            self.by_share.remove(&share);
             debug_assert!(self.allocator.progress(share).is_none(), "the allocator agrees");
         }
         if let Some(turn) = job.held {
             self.kinds.forget(job.kind, turn);
             self.kinds.forget_if_free(job.kind);
         }
+        self.leave_tenant(job.tenant);
         job.outcome()
     }
 }
 
 /// State of a new job without its subtasks.
-fn describe<S>(new: &NewJob<S>) -> ScheduledJob {
+fn describe<S>(new: &NewJob<S>, tenant: TenantIndex) -> ScheduledJob {
     let step = |made: Option<u32>| made.map_or(StepState::Over, StepState::Pending);
     let super::EndedCounts { succeeded, failed, cancelled, superseded } = new.ended;
     ScheduledJob {
         number: new.number,
         kind: new.kind,
+        tenant,
         weight: new.weight.max(1),
         on_error: new.on_error,
         on_fail: new.on_fail,

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use keylane_allocate::TenantIndex;
+
 /// Event of a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum TimerEvent {
@@ -11,6 +13,8 @@ pub(super) enum TimerEvent {
     Begin(u32),
     /// Next token of a kind.
     Token(u32),
+    /// Next token of a tenant.
+    TenantToken(TenantIndex),
 }
 
 /// Ordered set of timers: a cancelled timer is removed at once, in O(log n).

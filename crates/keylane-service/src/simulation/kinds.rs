@@ -9,12 +9,13 @@ use tokio::time::sleep;
 
 use super::history::{Event, Run};
 use super::work::{
-    BURST, FAN_IN, JobKind, KEY_INTERVAL, LEASE, RATE, RATED_AT_ONCE, RunEnd, SPLIT, result_of,
+    BURST, FAN_IN, JobKind, KEY_INTERVAL, LARGE, LEASE, RATE, RATED_AT_ONCE, RunEnd, SMALL,
+    SMALL_AT_ONCE, SPLIT, result_of,
 };
 use super::world::World;
 use crate::handle::{Attempt, AttemptFailure, AttemptResult, FunctionHandler, Step};
 use crate::wire::OnFail;
-use crate::{Kind, StartRate};
+use crate::{Kind, StartRate, Tenant, Tenants};
 
 /// Returns the settings and the handlers of a kind.
 pub(super) fn kind_of(world: &Arc<World>, kind: JobKind) -> Kind {
@@ -49,6 +50,16 @@ pub(super) fn kind_of(world: &Arc<World>, kind: JobKind) -> Kind {
         max_lease: Duration::from_secs(40),
         ..base
     }
+}
+
+/// Returns the configured tenants.
+pub(super) fn tenants() -> Tenants {
+    let small = Tenant { max_workers: Some(SMALL_AT_ONCE), ..Tenant::default() };
+    let rate = Some(StartRate { per_second: RATE as f64, burst: BURST as u32 });
+    let large = Tenant { weight: 3, min_workers: 1, rate, ..Tenant::default() };
+    let named = [(SMALL, small), (LARGE, large)];
+    let named = named.into_iter().map(|(name, tenant)| (name.to_owned(), tenant)).collect();
+    Tenants { named, refuse_unknown: false }
 }
 
 /// Records the end of an attempt whose handler is dropped.

@@ -18,7 +18,7 @@ use super::cuts::{Cuts, Part};
 use super::faults;
 use super::followers::{self, Follower};
 use super::history::{Entry, Event};
-use super::kinds::kind_of;
+use super::kinds::{kind_of, tenants};
 use super::random::Random;
 use super::schedules::{self, Operator};
 use super::storage::Storage;
@@ -289,6 +289,7 @@ async fn start(
     let settings = ServiceSettings {
         slots: SLOTS,
         keep: Some(world.keep()),
+        tenants: tenants(),
         ..ServiceSettings::new(PathBuf::from(path))
     };
     let mut builder = Service::builder(settings);

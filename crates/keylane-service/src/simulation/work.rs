@@ -130,6 +130,15 @@ impl SubtaskKeys {
     }
 }
 
+/// Tenant of which at most [`SMALL_AT_ONCE`] subtasks run.
+pub(super) const SMALL: &str = "small";
+
+/// Maximum number of running subtasks of the tenant [`SMALL`].
+pub(super) const SMALL_AT_ONCE: usize = 1;
+
+/// Tenant with a larger share, a minimum, and a rate.
+pub(super) const LARGE: &str = "large";
+
 /// Job: its kind, and the keys of each subtask.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct JobSpec {
@@ -137,6 +146,7 @@ pub(super) struct JobSpec {
     pub(super) subtasks: Vec<SubtaskKeys>,
     pub(super) weight: u32,
     pub(super) max_per_key: Option<u32>,
+    pub(super) tenant: Option<&'static str>,
     /// Delay before its start, in milliseconds.
     pub(super) delay: Option<u64>,
     /// Number of the batch in which it is submitted.
@@ -158,7 +168,10 @@ impl JobSpec {
         let max_per_key = (weight == 4).then_some(2 + count as u32 % 2);
         subtasks.iter_mut().for_each(|keys| keys.limit = max_per_key);
         let delay = random.chance(15).then(|| random.within(0..40_000));
-        JobSpec { kind, subtasks, weight, max_per_key, delay, batch: None }
+        // Without a random number, so that the kept histories have their meaning.
+        let tenant = [None, Some(SMALL), Some(LARGE), Some("unknown")];
+        let tenant = tenant[(weight as usize + subtasks.len()) % 4];
+        JobSpec { kind, subtasks, weight, max_per_key, tenant, delay, batch: None }
     }
 
     /// Returns whether the job has a split and a fan-in.
@@ -192,6 +205,9 @@ impl JobSpec {
         }
         if let Some(max) = self.max_per_key {
             body["max_per_key"] = json!(max);
+        }
+        if let Some(tenant) = self.tenant {
+            body["tenant"] = json!(tenant);
         }
         if let Some(delay) = self.delay {
             body["delay_ms"] = json!(delay);

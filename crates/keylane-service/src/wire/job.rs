@@ -30,6 +30,9 @@ pub struct SubmitJob {
     /// Weight of the job's claim to spare workers; default 1.
     #[serde(default, deserialize_with = "whole")]
     pub weight: Option<u32>,
+    /// Tenant of the job; default: that of the token, or `default`.
+    #[serde(default)]
+    pub tenant: Option<String>,
     /// Subtasks, in order.
     #[serde(default, deserialize_with = "objects")]
     pub subtasks: Option<Vec<SubmitSubtask>>,
@@ -238,6 +241,14 @@ impl Counts {
     }
 }
 
+/// Tenant of jobs that name none.
+pub(crate) const DEFAULT_TENANT: &str = "default";
+
+/// Tenant of jobs in answers of servers without tenants.
+fn default_tenant() -> String {
+    DEFAULT_TENANT.into()
+}
+
 /// A job.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Job {
@@ -257,6 +268,9 @@ pub struct Job {
     pub state: JobState,
     /// Weight of its claim to spare workers.
     pub weight: u32,
+    /// Tenant of the job.
+    #[serde(default = "default_tenant")]
+    pub tenant: String,
     /// Number of its subtasks that may run with a key at the same time, if they run in no order.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub max_per_key: Option<u16>,

@@ -25,6 +25,7 @@ mod schedule;
 mod scheduler;
 mod server;
 mod subtask;
+mod tenant;
 mod time;
 mod timeline;
 mod worker;
@@ -32,11 +33,11 @@ mod worker;
 pub use audit::{AuditEntry, AuditOutcome};
 pub use batch::{Batch, BatchItem, SubmitBatch};
 pub use event::{Event, EventKind};
-pub(crate) use job::Explained;
 pub use job::{
     CancelMode, CancelRequest, Counts, Job, JobPatch, JobState, OnError, OnFail, RetryOnly,
     RetryRequest, SubmitJob, SubmitSubtask,
 };
+pub(crate) use job::{DEFAULT_TENANT, Explained};
 pub use key::{KeyHead, KeyState, KeyView};
 pub use kind::{KindPatch, KindSetting, KindView, PauseKindRequest, ResetKindRequest};
 pub use lease::{
@@ -55,6 +56,8 @@ pub(crate) use scheduler::KindList;
 pub use scheduler::{Because, Decision, RunningSubtask, SchedulerView};
 pub use server::{Health, HealthCheck, Version};
 pub use subtask::{OutcomeView, SubtaskRef, SubtaskState, SubtaskView};
+pub(crate) use tenant::TenantList;
+pub use tenant::TenantView;
 pub use time::Timestamp;
 pub use timeline::{Slice, Summary, Timeline};
 pub use worker::{WorkerLease, WorkerView};

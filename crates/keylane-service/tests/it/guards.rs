@@ -58,6 +58,7 @@ const NEEDED: &[(&str, &str)] = &[
     ("post /v1/kinds/{kind}/resume", "operate"),
     ("post /v1/kinds/{kind}/reset", "operate"),
     ("post /v1/backup", "admin"),
+    ("get /v1/tenants", "read"),
     ("get /v1/scheduler", "read"),
     ("get /v1/workers", "read"),
     ("get /v1/schedules", "read"),

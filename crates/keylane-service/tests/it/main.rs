@@ -63,6 +63,7 @@ mod store_settings;
 mod store_stages;
 mod store_support;
 mod submitting;
+mod tenants;
 mod trace_context;
 mod websocket;
 mod workers;

@@ -33,6 +33,7 @@
  * @property {string} [name]
  * @property {Record<string, string>} labels
  * @property {JobState} state
+ * @property {string} [tenant]
  * @property {number} weight
  * @property {Counts} counts
  * @property {number} progress
@@ -214,6 +215,18 @@
  * @property {number} attempt
  * @property {string} since
  * @property {string} expires_at
+ *
+ * @typedef {object} Tenant
+ * @property {string} name
+ * @property {boolean} configured
+ * @property {number} weight
+ * @property {number} min_workers
+ * @property {number} [max_workers]
+ * @property {number} [per_second]
+ * @property {number} [max_waiting]
+ * @property {number} jobs
+ * @property {number} running
+ * @property {number} unfinished
  *
  * @typedef {object} Schedule
  * @property {string} name

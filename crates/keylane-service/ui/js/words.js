@@ -56,6 +56,8 @@ const REASONS = {
   no_worker: "No remote worker asks for it",
   disk_full: "The server's disk is full",
   kind_rate_limited: "Its kind's rate is used up",
+  tenant_at_limit: "Its tenant is at its limit",
+  tenant_rate_limited: "Its tenant's rate is used up",
   backing_off: "Waits for its next attempt",
   job_paused: "The job is paused",
   key_paused: "The key is paused",

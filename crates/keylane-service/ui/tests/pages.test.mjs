@@ -608,6 +608,17 @@ describe("failures, allocation, server", () => {
       await page.getByText("The disk is full").waitFor();
     }));
 
+  test("the server's page shows tenants with their limits", () =>
+    on({ path: "server" }, async ({ page, mock }) => {
+      const tenants = page.getByRole("table", { name: "Tenants" });
+      await tenants.getByText("not configured").waitFor();
+      const [plain] = mock.engine.tenants;
+      mock.engine.tenants.push({ ...plain, name: "team-a", configured: true, weight: 3, max_workers: 12, running: 7 });
+      const row = page.locator("[data-tenant=team-a]");
+      await row.getByText("12").waitFor();
+      await row.getByText("7", { exact: true }).waitFor();
+    }));
+
   test("a kind is paused, resumed, and its limits are reset", () =>
     on({ path: "server" }, async ({ page, mock }) => {
       const row = page.locator("[data-kind=thumbnails]");

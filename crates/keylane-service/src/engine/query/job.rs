@@ -15,6 +15,7 @@ use crate::kind_registry::KindRegistry;
 use crate::request_error::RequestError;
 use crate::scheduler::{self, Step, WaitReason};
 use crate::store::{self, JobState as Stored, JobStatus, OutcomeKind, StoredJob};
+use crate::tenant::Tenant;
 use crate::wire::{Because, Counts, DamagedRow, Job, JobState, Page, Timestamp};
 use crate::{JobId, JobNumber, SubtaskNumber};
 
@@ -121,6 +122,7 @@ fn plain_view(id: JobId, head: &JobDefinition, created: Timestamp, counts: Count
         labels: head.labels.clone(),
         state: JobState::Queued,
         weight: head.weight,
+        tenant: head.tenant.clone().unwrap_or_else(|| Tenant::DEFAULT_NAME.into()),
         max_per_key: head.max_per_key.filter(|limit| *limit > 1),
         counts,
         progress: 0.0,

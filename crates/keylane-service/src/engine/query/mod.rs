@@ -13,6 +13,7 @@ mod reason_text;
 mod results;
 mod subtask;
 mod summary;
+mod tenants;
 mod text;
 mod wait;
 mod workers;
@@ -28,6 +29,7 @@ use super::store_status::StoreStatus;
 use super::timeline::TimelineRecorder;
 use crate::kind_registry::KindRegistry;
 use crate::store::Store;
+use crate::tenant::TenantRegistry;
 
 pub(crate) use job::JobQuery;
 pub(super) use job::{brief_view, final_view, live_view, unknown};
@@ -40,6 +42,7 @@ pub(crate) struct Query {
     store: Store,
     state: Arc<SharedState>,
     kinds: Arc<KindRegistry>,
+    tenants: Arc<TenantRegistry>,
     clock: Arc<Clock>,
     status: Arc<StoreStatus>,
     timeline: Arc<TimelineRecorder>,
@@ -56,6 +59,7 @@ impl Query {
         store: Store,
         state: Arc<SharedState>,
         kinds: Arc<KindRegistry>,
+        tenants: Arc<TenantRegistry>,
         clock: Arc<Clock>,
         status: Arc<StoreStatus>,
         timeline: Arc<TimelineRecorder>,
@@ -64,6 +68,7 @@ impl Query {
             store,
             state,
             kinds,
+            tenants,
             clock,
             status,
             timeline,

@@ -5,6 +5,7 @@ use crate::engine::engine_state::EngineState;
 use crate::kind::KindExecutor;
 use crate::kind_registry::KindRegistry;
 use crate::scheduler::{JobStep, KindId, LaneHead, Step, UnfinishedState, WaitReason};
+use crate::tenant::Tenant;
 use crate::wire::{Because, Timestamp};
 use crate::{JobNumber, SubtaskNumber};
 
@@ -56,6 +57,10 @@ pub(in crate::engine) fn because_of(
         WaitReason::KindBound { .. } => plain("kind_at_limit"),
         WaitReason::KindRate { until } => {
             Because { until: until.map(Timestamp), ..plain("kind_rate_limited") }
+        }
+        WaitReason::TenantBound { .. } => plain("tenant_at_limit"),
+        WaitReason::TenantRate { until } => {
+            Because { until: until.map(Timestamp), ..plain("tenant_rate_limited") }
         }
         WaitReason::BackingOff { until } => {
             Because { until: Some(Timestamp(*until)), ..plain("backing_off") }
@@ -143,6 +148,12 @@ impl SentenceContext<'_> {
         self.engine.live.get(&job).map(|live| live.id.to_string())
     }
 
+    /// Name of the job's tenant.
+    fn tenant(&self, job: JobNumber) -> &str {
+        let tenant = self.engine.live.get(&job).and_then(|live| live.head.tenant.as_deref());
+        tenant.unwrap_or(Tenant::DEFAULT_NAME)
+    }
+
     fn step(&self, of: JobStep) -> String {
         format!("{} of {}", of.step, self.job(of.job).unwrap_or_default())
     }
@@ -188,6 +199,16 @@ impl SentenceContext<'_> {
                 let next = until.map(|at| format!("; the next starts in {}", self.until(at)));
                 let next = next.unwrap_or_default();
                 format!("its kind has started as many subtasks as its `rate` allows{next}")
+            }
+            WaitReason::TenantBound { running } => format!(
+                "its tenant `{}` has as many slots as its `max_workers` allows, which is {running}; raise it, or wait until one is free",
+                self.tenant(job)
+            ),
+            WaitReason::TenantRate { until } => {
+                let next = until.map(|at| format!("; the next starts in {}", self.until(at)));
+                let next = next.unwrap_or_default();
+                let tenant = self.tenant(job);
+                format!("its tenant `{tenant}` has started as many subtasks as its `rate` allows{next}")
             }
             WaitReason::BackingOff { until } => {
                 format!("its last attempt failed, and the next starts in {}", self.until(*until))

@@ -156,7 +156,7 @@ impl Schedules {
             let why = "the schedule says when: a job may have `delay_ms`";
             return Err(RequestError::Invalid(vec![("/run_at".to_owned(), why.to_owned())]));
         }
-        job_definition::check(job, false, &self.kinds, &self.bounds, now).map(drop)
+        job_definition::check(job, false, &self.kinds, &self.tenants, &self.bounds, now).map(drop)
     }
 
     /// Pauses or resumes a schedule. Times that pass while it is paused create no job.

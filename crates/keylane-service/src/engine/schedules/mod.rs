@@ -35,6 +35,7 @@ use super::wall_clock::WallClock;
 use crate::job_definition::SubmissionLimits;
 use crate::kind_registry::KindRegistry;
 use crate::store::{ReadError, Store};
+use crate::tenant::TenantRegistry;
 
 #[cfg(any(test, fuzzing))]
 pub use firing_times::fuzz_cron;
@@ -45,6 +46,7 @@ pub(super) use table::ScheduleTable;
 pub(crate) struct Schedules {
     pub(super) table: Arc<ScheduleTable>,
     pub(super) kinds: Arc<KindRegistry>,
+    pub(super) tenants: Arc<TenantRegistry>,
     pub(super) bounds: SubmissionLimits,
     pub(super) wall: WallClock,
     pub(super) clock: Arc<Clock>,

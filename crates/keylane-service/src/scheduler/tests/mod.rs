@@ -9,6 +9,7 @@ mod limited;
 mod line;
 mod model;
 mod shared;
+mod tenants;
 mod timeline;
 
 use super::{NewJob, NewSubtask, RunStart, Scheduler, SchedulerSettings, Step};

@@ -3,7 +3,8 @@
 use super::state::{FOLLOWS, Job, State, Task};
 use crate::simulation::history::{Command, Run};
 use crate::simulation::work::{
-    BURST, FAN_IN, JobKind, KEY_INTERVAL, RATE, RATED_AT_ONCE, RunEnd, SLOTS, SPLIT, SubtaskKeys,
+    BURST, FAN_IN, JobKind, KEY_INTERVAL, RATE, RATED_AT_ONCE, RunEnd, SLOTS, SMALL, SMALL_AT_ONCE,
+    SPLIT, SubtaskKeys,
 };
 
 /// Time for which an attempt that was on its way may still begin, in milliseconds: a handler, and a
@@ -269,22 +270,27 @@ impl State {
         }
     }
 
-    /// The slots, and the limits of a kind.
+    /// The slots, and the limits of a tenant and of a kind.
     fn limits(&self, run: Run) -> Vec<String> {
         let mut wrong = Vec::new();
-        let running = |kind: Option<JobKind>| {
-            let jobs = self.jobs.iter().filter(|job| kind.is_none_or(|kind| job.spec.kind == kind));
+        let running_of = |is_counted: &dyn Fn(&Job) -> bool| {
+            let jobs = self.jobs.iter().filter(|job| is_counted(job));
             let tasks = jobs.flat_map(|job| &job.tasks);
             tasks.filter(|task| task.running.is_some_and(|run| !run.is_lease)).count()
         };
-        if !run.is_lease && running(None) >= SLOTS {
+        let is_small = |job: &Job| job.spec.tenant == Some(SMALL);
+        if !run.is_lease && running_of(&|_| true) >= SLOTS {
             wrong.push("has no slot".into());
+        }
+        if is_small(&self.jobs[run.job]) && !run.is_lease && running_of(&is_small) >= SMALL_AT_ONCE
+        {
+            wrong.push("is one more than its tenant may run".into());
         }
         if self.jobs[run.job].spec.kind != JobKind::Rated {
             return wrong;
         }
         let begins_at_once = self.jobs[run.job].begins_at_once(self.process);
-        if running(Some(JobKind::Rated)) >= RATED_AT_ONCE {
+        if running_of(&|job| job.spec.kind == JobKind::Rated) >= RATED_AT_ONCE {
             wrong.push("is one more than its kind may run".into());
         }
         if !begins_at_once {

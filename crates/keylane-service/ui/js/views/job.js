@@ -195,6 +195,7 @@ function factRows(job, weight) {
   const rows = [
     ["Id", h("code", { class: "mono" }, job.id)],
     ["Kind", h("a", { href: href(["jobs"], { kind: job.kind }) }, job.kind)],
+    ["Tenant", job.tenant !== undefined && job.tenant !== "default" && job.tenant],
     [
       "Labels",
       labels.length > 0 &&

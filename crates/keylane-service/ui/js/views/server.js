@@ -1,4 +1,4 @@
-// How the server is: its checks, its numbers since it began, the kinds of jobs that it knows, and its remote workers.
+// How the server is: its checks, its numbers since it began, the kinds of jobs that it knows, its tenants, and its remote workers.
 
 import { every, fill, h, refill } from "../dom.js";
 import { bytes, count, duration } from "../format.js";
@@ -7,6 +7,7 @@ import { showKinds } from "../parts/kinds.js";
 import { pageHead } from "../parts/page.js";
 import { failure, panel, skeleton } from "../parts/small.js";
 import { showWorkers } from "../parts/workers.js";
+import { showTenants } from "../parts/tenants.js";
 import { href } from "../route.js";
 
 const ASK_EVERY_MS = 5_000;
@@ -18,6 +19,7 @@ export function showServer({ app, root, signal, title }) {
   const numbers = h("dl", { class: "facts" });
   const kinds = h("div", null, skeleton(3));
   const workers = h("div", null, skeleton(3));
+  const tenants = h("div", null, skeleton(1));
   fill(
     root,
     pageHead("Server").element,
@@ -27,6 +29,7 @@ export function showServer({ app, root, signal, title }) {
       h("div", { class: "columns" }, panel("Health", {}, health), panel("Since the start", {}, numbers)),
       panel("Kinds of jobs", {}, kinds),
       panel("Remote workers", {}, workers),
+      panel("Tenants", {}, tenants),
       h(
         "p",
         { class: "hint" },
@@ -49,6 +52,7 @@ export function showServer({ app, root, signal, title }) {
   every(signal, ASK_EVERY_MS, () => showHealth(health, signal));
   every(signal, ASK_EVERY_MS, () => showKinds(app, kinds, signal));
   every(signal, ASK_EVERY_MS, () => showWorkers(workers, signal));
+  every(signal, ASK_EVERY_MS, () => showTenants(tenants, signal));
 }
 
 /**

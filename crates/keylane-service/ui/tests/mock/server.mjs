@@ -149,6 +149,7 @@ function route(state, method, url, body) {
   if (name === "scheduler") return [200, engine.scheduler()];
   if (name === "kinds") return kinds(engine, id, verb);
   if (name === "workers") return [200, page(engine.workers, url)];
+  if (name === "tenants") return [200, { items: engine.tenants }];
   if (name === "timeline")
     return [200, engine.timeline(url.searchParams.has("after") ? Number(url.searchParams.get("after")) : undefined)];
   if (name === "schedules") return schedules(engine, method, url, id, verb);
