@@ -4,7 +4,7 @@
 
 use std::panic::panic_any;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, ThreadId};
 
 use crate::common::{AnyHasher, Gate, Log, hold, lock, pool, pool_of, soon, with_every_hasher};
@@ -127,7 +127,14 @@ fn a_result_that_nobody_waits_for_may_panic_when_it_is_dropped() {
     soon(|| {
         let pool = pool(1);
         for _ in 0..10 {
-            drop(pool.submit(1, || Grenade).unwrap());
+            // It ends after its handle was dropped, so that the worker drops the result.
+            let (dropped, is_dropped) = mpsc::channel();
+            let result = move || {
+                is_dropped.recv().unwrap();
+                Grenade
+            };
+            drop(pool.submit(1, result).unwrap());
+            dropped.send(()).unwrap();
             assert!(pool.submit(1, || {}).unwrap().wait().unwrap().is_completed());
         }
         check_workers(&pool, 1);
@@ -140,7 +147,13 @@ fn a_payload_that_panics_when_it_is_dropped_ends_no_worker() {
         let pool = pool(1);
         for links in 0..5 {
             pool.execute(1, move || panic_any(Chain(links))).unwrap();
-            drop(pool.submit(1, move || panic_any(Chain(links))).unwrap());
+            let (dropped, is_dropped) = mpsc::channel();
+            let panics = move || {
+                is_dropped.recv().unwrap();
+                panic_any(Chain(links))
+            };
+            drop(pool.submit(1, panics).unwrap());
+            dropped.send(()).unwrap();
             pool.execute([1, 2], move || panic_any(Chain(links))).unwrap();
             assert!(pool.submit([1, 2], || {}).unwrap().wait().unwrap().is_completed());
         }
