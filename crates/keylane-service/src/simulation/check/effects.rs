@@ -27,6 +27,7 @@ impl State {
             tasks,
             spec: spec.clone(),
             submitted_in: self.process,
+            submitted: self.place,
             accepted: None,
             run_at: None,
             highest: wall,
@@ -53,6 +54,9 @@ impl State {
         let (place, at) = (self.place, self.at);
         let job = &mut self.jobs[job];
         job.accepted = Some(Moment { place, at });
+        if run_at.is_some_and(|at| at <= job.highest) && !job.spec.has_steps() {
+            job.may_enter(place);
+        }
         job.run_at = run_at;
         if job.enters_at_once() {
             job.entered = job.entered.or(Some(place));

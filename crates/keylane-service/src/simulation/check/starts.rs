@@ -216,10 +216,10 @@ impl State {
         job.walls = (self.wall, self.wall);
         match run.number {
             // The subtasks enter after it.
-            SPLIT => job.enters = job.enters.or(Some(place)),
+            SPLIT => job.may_enter(place),
             FAN_IN => {}
             _ => {
-                job.enters = job.enters.or(Some(place));
+                job.may_enter(place);
                 job.entered = job.entered.or(Some(place));
             }
         }

@@ -86,6 +86,14 @@ impl Job {
         self.submitted_in == process && !self.spec.subtasks.iter().any(is_latest)
     }
 
+    /// Notes that its subtasks may be in the order from here on. A delayed job whose first answer was
+    /// lost may have entered at any time since it was sent.
+    pub(super) fn may_enter(&mut self, place: usize) {
+        let is_unanswered = self.spec.delay.is_some() && self.run_at.is_none();
+        let place = if is_unanswered { self.submitted } else { place };
+        self.enters = self.enters.or(Some(place));
+    }
+
     /// Returns whether its subtasks are in the order when it is accepted.
     pub(super) fn enters_at_once(&self) -> bool {
         self.spec.kind != JobKind::Split && self.spec.delay.is_none()
@@ -96,6 +104,8 @@ pub(super) struct Job {
     pub(super) spec: JobSpec,
     /// Process in which it was sent first.
     pub(super) submitted_in: u32,
+    /// Place in the history at which it was sent first.
+    pub(super) submitted: usize,
     pub(super) accepted: Option<Moment>,
     /// Earliest wall time of its start.
     pub(super) run_at: Option<u64>,
@@ -193,7 +203,7 @@ impl State {
             }
             let is_due = job.spec.delay.is_some() && job.run_at.is_some_and(|at| at <= job.highest);
             if is_due && !job.spec.has_steps() {
-                job.enters = job.enters.or(Some(place));
+                job.may_enter(place);
             }
         }
     }

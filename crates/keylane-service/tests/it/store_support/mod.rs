@@ -117,15 +117,24 @@ pub(crate) fn waiting(
     waiting
 }
 
-/// The store as a killed process would leave it: the files as they are, while it is open and nothing is
-/// written.
+/// The store as a killed process would leave it: its files as they are, while it is open and no change
+/// waits. The writer may still remove rows and empty its log, and a kill would stop it between two
+/// writes; so the files are read until they are the same twice.
 pub(crate) fn copy_as_is(path: &Path) -> (TempDir, PathBuf) {
+    let with = |path: &Path, suffix: &str| PathBuf::from(format!("{}{suffix}", path.display()));
+    let read = || ["-mark", "", "-wal"].map(|suffix| fs::read(with(path, suffix)).ok());
+    let mut files = read();
+    loop {
+        let again = read();
+        if again == files {
+            break;
+        }
+        files = again;
+    }
     let (folder, copy) = place();
-    // The mark first: it may be behind the log, and never ahead of it.
-    for suffix in ["-mark", "", "-wal"] {
-        let with = |path: &Path| PathBuf::from(format!("{}{suffix}", path.display()));
-        if with(path).exists() {
-            fs::copy(with(path), with(&copy)).unwrap();
+    for (suffix, bytes) in ["-mark", "", "-wal"].into_iter().zip(files) {
+        if let Some(bytes) = bytes {
+            fs::write(with(&copy, suffix), bytes).unwrap();
         }
     }
     (folder, copy)
