@@ -138,13 +138,15 @@ impl KafkaSource {
         self.pending.retain(|event| !matches!(event, SourceEvent::Committed { .. }));
         let ours = self.owned.values().map(|owned| owned.partition.clone());
         events.push(SourceEvent::Lost(ours.collect()));
-        // Revoked partitions are released with their stored progress.
-        for names in std::mem::take(&mut self.revoked) {
-            names.iter().for_each(|name| drop(self.owned.remove(name)));
-            self.confirm_revoked(&names);
+        // Revoked partitions have their stored progress. The consumer releases them when the attempts
+        // that it has just lost have ended, so that none runs beside those of the next member.
+        for names in &self.revoked {
+            let ours = names.iter().filter_map(|name| self.owned.get(name));
+            events.push(SourceEvent::Revoked(ours.map(|owned| owned.partition.clone()).collect()));
         }
+        let is_kept = |name: &TopicPartition| !self.revoked.iter().any(|it| it.contains(name));
         let mut names = Vec::with_capacity(self.owned.len());
-        for (name, owned) in &mut self.owned {
+        for (name, owned) in self.owned.iter_mut().filter(|(name, _)| is_kept(name)) {
             owned.resolve();
             names.push(name.clone());
         }

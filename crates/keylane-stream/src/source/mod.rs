@@ -272,7 +272,9 @@ pub enum SourceEvent {
         /// Whether the progress is stored.
         result: Result<(), CommitError>,
     },
-    /// Partitions are revoked. They remain assigned until they are released.
+    /// Partitions are revoked. They remain assigned until they are released. Partitions that were just
+    /// [lost](Self::Lost) can be named too, if the source keeps them from other members: they are released
+    /// when the attempts at their records have ended.
     Revoked(Vec<Partition>),
     /// Partitions were lost. They need not be released, even if they had been revoked.
     Lost(Vec<Partition>),

@@ -98,6 +98,9 @@ impl Coordinator {
     /// Advances the wait for the running attempts of a revocation, and returns whether it is over:
     /// they have ended, or are not awaited any longer.
     fn have_ended(&mut self, revocation: &mut Revocation, now: Instant) -> bool {
+        if self.awaits_lost(revocation, now) {
+            return false;
+        }
         if let RevocationStage::Awaiting { cancel_at, deadline } = revocation.stage {
             if self.of(revocation).all(|state| state.assignment.running() == 0) {
                 return true;
@@ -120,6 +123,13 @@ impl Coordinator {
             return now >= deadline;
         }
         now >= report_by || self.of(revocation).all(|state| state.assignment.running() == 0)
+    }
+
+    /// Returns whether attempts of earlier assignments of its partitions, which were lost, are still being
+    /// ended.
+    fn awaits_lost(&self, revocation: &Revocation, now: Instant) -> bool {
+        let mut lost = self.forced.iter().filter(|it| revocation.release.contains(&it.partition));
+        now < self.forced_until && lost.any(|it| it.cancel_hooks.is_any_registered())
     }
 
     /// Returns whether cancelled attempts of a revocation have not ended.
@@ -171,6 +181,9 @@ impl Coordinator {
 
     /// Returns the time of the next step of a revocation.
     pub(super) fn next_step(&self, revocation: &Revocation, now: Instant) -> Instant {
+        if revocation.is_awaiting() && self.awaits_lost(revocation, now) {
+            return self.forced_until;
+        }
         match revocation.stage {
             RevocationStage::Awaiting { cancel_at, deadline } => {
                 let (cancel_at, deadline) = self.before_stop(cancel_at, deadline);

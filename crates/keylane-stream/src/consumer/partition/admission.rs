@@ -148,6 +148,9 @@ impl PartitionState {
         let entry = self.in_flight.vacant_entry();
         let in_flight = InFlight::new(self.assignment.clone(), delivered, entry.key());
         let context = in_flight.context.clone();
+        let (slot, position) = (self.assignment.slot, context.delivered.position);
+        // Keeps a record that is delivered again from its own earlier attempt, where no other lane does.
+        let own_lane = || LaneId::Record { slot, position };
         context.set_paused(is_paused);
         self.paused_records += usize::from(is_paused);
         let entry = entry.insert(InFlightEntry {
@@ -169,16 +172,15 @@ impl PartitionState {
         }
         Some(match lane {
             RecordLane::Lane(lane) => AdmittedRecord::Lanes(LaneSet::One(lane), in_flight),
-            RecordLane::Set(claims) => {
+            RecordLane::Set(mut claims) => {
                 entry.lanes = Some(held.admit(&claims));
                 entry.mark(held, &mut self.stuck);
+                if claims.exclusive.is_empty() && !claims.is_barrier {
+                    claims.exclusive.push(own_lane());
+                }
                 AdmittedRecord::Lanes(LaneSet::Many(claims), in_flight)
             }
-            RecordLane::Unordered => {
-                let slot = self.assignment.slot;
-                let position = entry.context.delivered.position;
-                AdmittedRecord::Lanes(LaneSet::One(LaneId::Record { slot, position }), in_flight)
-            }
+            RecordLane::Unordered => AdmittedRecord::Lanes(LaneSet::One(own_lane()), in_flight),
             RecordLane::Rejected(why) => AdmittedRecord::Rejected(in_flight, why),
         })
     }

@@ -364,8 +364,13 @@ impl Broker {
         let held = std::mem::take(&mut session.held);
         session.inbox.extend(held);
         session.wake.store(true, Relaxed);
-        if !session.is_member {
-            session.is_member = true;
+    }
+
+    /// Lets a member that was removed join again, when it has read that it has lost its partitions: the
+    /// client waits for this.
+    pub(super) fn rejoin(&mut self, member: usize) {
+        let session = &mut self.sessions[member];
+        if !std::mem::replace(&mut session.is_member, true) {
             self.rebalance();
         }
     }

@@ -22,7 +22,15 @@ pub(super) struct SimulatedLanes {
     is_latest: bool,
     /// Maximum number of records of a key that run at once.
     limit_per_key: usize,
+    pace: Pace,
     state: Mutex<LaneState>,
+}
+
+/// Least times between the starts of all records, and of those of a lane, in microseconds.
+#[derive(Debug)]
+struct Pace {
+    all: Option<u64>,
+    of_lane: Option<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -33,6 +41,9 @@ struct LaneState {
     tasks: Vec<LaneTask>,
     /// Records that run again, and hold their turns.
     retries: Vec<InFlight>,
+    /// Time from which the next record may begin, and the next one of a lane.
+    next_start: u64,
+    next_of_lane: HashMap<LaneId, u64>,
 }
 
 #[derive(Debug)]
@@ -76,7 +87,17 @@ impl RecordLanes for SimulatedLanes {
         self.state.lock().unwrap().retries.push(in_flight);
     }
 
-    fn withdraw(&self, _: &LaneId) {}
+    fn withdraw(&self, lane: &LaneId) {
+        let mut state = self.state.lock().unwrap();
+        let waits = |task: &mut LaneTask| task.record.is_some() && task.own().contains(lane);
+        let gone: Vec<_> = state.tasks.extract_if(.., waits).collect();
+        drop(state);
+        drop(gone);
+    }
+
+    fn has_rates(&self) -> bool {
+        self.pace.all.is_some() || self.pace.of_lane.is_some()
+    }
 
     fn stop(&self) {
         let state = std::mem::take(&mut *self.state.lock().unwrap());
@@ -94,22 +115,32 @@ fn place_of(in_flight: &InFlight) -> Place {
 impl SimulatedLanes {
     pub(super) fn new(world: Arc<World>, member: usize, settings: &Settings) -> Self {
         let Settings { is_latest, limit_per_key, .. } = *settings;
-        SimulatedLanes { world, member, is_latest, limit_per_key, state: Mutex::default() }
+        let pace = Pace { all: settings.interval, of_lane: settings.interval_per_key };
+        let state = Mutex::default();
+        SimulatedLanes { world, member, is_latest, limit_per_key, pace, state }
     }
 
-    /// Returns whether a record can begin.
-    pub(super) fn is_ready(&self) -> bool {
+    /// Returns the time from which a record can begin, if no other event comes before.
+    pub(super) fn next_at(&self) -> Option<u64> {
         let state = self.state.lock().unwrap();
-        !state.retries.is_empty() || !state.ready(self.limit_per_key).is_empty()
+        if !state.retries.is_empty() {
+            return Some(0);
+        }
+        let ready = state.ready(self.limit_per_key);
+        ready.into_iter().map(|index| state.begins_at(&state.tasks[index])).min()
     }
 
     /// Takes a record that can begin, with its turn.
     pub(super) fn take(self: &Arc<Self>, random: &mut Random) -> Option<(InFlight, CalledTurn)> {
         let mut state = self.state.lock().unwrap();
-        let mut ready: Vec<_> = state.ready(self.limit_per_key).into_iter().map(Some).collect();
+        let now = self.world.now();
+        let mut ready = state.ready(self.limit_per_key);
+        ready.retain(|index| state.begins_at(&state.tasks[*index]) <= now);
+        let mut ready: Vec<_> = ready.into_iter().map(Some).collect();
         ready.extend((!state.retries.is_empty()).then_some(None));
         let (in_flight, number) = match random.pick(&ready)? {
             Some(index) => {
+                state.charge(*index, now, &self.pace);
                 let task = &mut state.tasks[*index];
                 (task.record.take()?, Some(task.number))
             }
@@ -124,7 +155,34 @@ impl SimulatedLanes {
     }
 }
 
+impl LaneTask {
+    /// Returns the lanes that it does not share.
+    fn own(&self) -> &[LaneId] {
+        match &self.lanes {
+            LaneSet::One(lane) => std::slice::from_ref(lane),
+            LaneSet::Many(lanes) => &lanes.exclusive,
+        }
+    }
+}
+
 impl LaneState {
+    /// Returns the time from which the rates let a task begin.
+    fn begins_at(&self, task: &LaneTask) -> u64 {
+        let lanes = task.own().iter().filter_map(|lane| self.next_of_lane.get(lane)).copied();
+        lanes.fold(self.next_start, u64::max)
+    }
+
+    /// Counts the start of a task for the rates.
+    fn charge(&mut self, index: usize, now: u64, pace: &Pace) {
+        if let Some(interval) = pace.all {
+            self.next_start = now + interval;
+        }
+        if let Some(interval) = pace.of_lane {
+            let lanes = self.tasks[index].own().iter().cloned();
+            self.next_of_lane.extend(lanes.map(|lane| (lane, now + interval)));
+        }
+    }
+
     /// Returns the last record of a lane, if it has not begun.
     fn last_of(&mut self, lane: &LaneId) -> Option<&mut InFlight> {
         let is_of = |task: &&mut LaneTask| matches!(&task.lanes, LaneSet::One(one) if one == lane);

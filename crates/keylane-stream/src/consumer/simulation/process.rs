@@ -358,9 +358,12 @@ impl Process {
             let due = &mut self.due[Step::Coordinator as usize];
             *due = (*due).min(at).or(at);
         }
-        if self.lanes.is_ready() && self.due[Step::Worker as usize].is_none() {
-            self.due[Step::Worker as usize] = soon(&mut self.random, 3_000);
-        }
+        let ready = self.lanes.next_at().map(|at| at.max(now));
+        let worker = &mut self.due[Step::Worker as usize];
+        *worker = ready.map(|at| {
+            let is_in_time = |due: &u64| (at..at + 3_000).contains(due);
+            worker.filter(is_in_time).unwrap_or_else(|| at + self.random.within(0..3_000))
+        });
         self.due[Step::Answer as usize] = self.runs.iter().map(|run| run.ends_at).min();
         let timer = self.shared.timer.next_at().map(|at| self.world.micros_of(at).max(now));
         self.due[Step::Timer as usize] = timer;

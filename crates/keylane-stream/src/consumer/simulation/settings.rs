@@ -44,6 +44,9 @@ pub(super) struct Settings {
     pub(super) limit_per_key: usize,
     /// Records without a key are in no order.
     pub(super) is_unkeyed_free: bool,
+    /// Least times between the starts of records, and of those of a key, in microseconds.
+    pub(super) interval: Option<u64>,
+    pub(super) interval_per_key: Option<u64>,
 }
 
 impl Settings {
@@ -78,6 +81,8 @@ impl Settings {
             has_claims,
             limit_per_key: if has_limit { random.within(2..5) as usize } else { 1 },
             is_unkeyed_free: random.chance(25) && !by_partition,
+            interval: random.chance(15).then(|| random.within(500..20_000)),
+            interval_per_key: random.chance(15).then(|| random.within(1_000..60_000)),
         }
     }
 

@@ -88,6 +88,7 @@ impl Source for SimulatedSource {
             session.transaction.phase = Phase::Open;
         }
         came.iter().for_each(|event| Self::learn(broker, self.member, event));
+        broker.rejoin(self.member);
         let assigned = |number: u32| {
             let is_it = |event: &SourceEvent| matches!(event, SourceEvent::Assigned(it) if it.partition.number() == number);
             came.iter().any(is_it)

@@ -66,7 +66,7 @@ impl Broker {
     }
 
     /// Aborts the transaction of a member, which gets its partitions again from their stored
-    /// progress. Revoked ones are given back.
+    /// progress. Revoked ones are revoked again, for the member to give them back.
     pub(super) fn abort(&mut self, member: usize) {
         self.world.record(Event::Aborted { member });
         let session = &mut self.sessions[member];
@@ -77,12 +77,17 @@ impl Broker {
         session.inbox.retain(stays);
         session.held.retain(stays);
         session.transaction = Transaction { phase: Phase::Aborted, outputs: Vec::new() };
-        let revoked = std::mem::take(&mut session.revoked).concat();
+        let revoked = session.revoked.clone();
         let lost = session.cursors.keys().map(|number| partition(*number)).collect();
         self.tell(member, SourceEvent::Lost(lost));
-        self.take_back(member, &revoked);
+        for partitions in &revoked {
+            let partitions = partitions.iter().copied().map(partition).collect();
+            self.tell(member, SourceEvent::Revoked(partitions));
+        }
         let kept: Vec<_> = self.sessions[member].cursors.keys().copied().collect();
-        for number in kept {
+        for number in
+            kept.into_iter().filter(|number| !revoked.iter().any(|it| it.contains(number)))
+        {
             let progress = read(&self.logs[number as usize].stored);
             let next = progress.watermark().get();
             let cursor = Cursor { next, is_paused: false };

@@ -2,6 +2,7 @@
 //! retries.
 
 use super::super::history::{AttemptEnd, Place};
+use super::super::settings::uses_of;
 use super::super::source::UNKEYED;
 use super::conflicts::conflict;
 use super::operator;
@@ -86,7 +87,41 @@ pub(super) fn started(state: &mut State<'_>, member: usize, place: Place, attemp
         }
         attempts.is_running = true;
     }
+    if attempt == 1 {
+        wrong.extend(paced(state, member, place));
+    }
     wrong.into_iter().for_each(|what| state.fail(format!("{place:?} {what}")));
+}
+
+/// First attempts keep the rates. Those behind a pause or a stopped key count when they get their turns,
+/// and begin later.
+fn paced(state: &mut State<'_>, member: usize, place: Place) -> Vec<String> {
+    let (settings, now) = (state.settings, state.at);
+    let record = &state.records[&(place.partition, place.position)];
+    let keys: &[u8] = match record.own_key {
+        _ if settings.by_partition => &[],
+        own if settings.has_claims => uses_of(own).own,
+        UNKEYED => &[],
+        _ => std::slice::from_ref(&record.own_key),
+    };
+    let member = &mut state.members[member];
+    let is_exact = !member.has_paused && settings.on_exhausted != OnExhausted::StopKey;
+    let is_early = |last: Option<u64>, interval: Option<u64>| {
+        is_exact && last.zip(interval).is_some_and(|(last, interval)| now < last + interval)
+    };
+    let mut wrong = Vec::new();
+    if is_early(member.last_start.replace(now), settings.interval) {
+        wrong.push("begins before the rate allows it".to_owned());
+    }
+    for key in keys {
+        // Each assignment of a partition has keys of its own, unless records have several.
+        let assignment = member.tenancies.get(&place.partition).filter(|_| !settings.has_claims);
+        let of = assignment.map(|tenancy| (place.partition, tenancy.begun_at));
+        if is_early(member.last_of_key.insert((of, *key), now), settings.interval_per_key) {
+            wrong.push(format!("begins before the rate of key {key} allows it"));
+        }
+    }
+    wrong
 }
 
 pub(super) fn ended(

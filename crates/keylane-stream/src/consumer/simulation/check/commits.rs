@@ -2,11 +2,11 @@
 //! was given back has all of its progress stored, and only its owner commits it.
 
 use super::super::history::{Claim, CommitAnswer, Place};
-use super::state::{State, TenancyEnd};
+use super::state::{Member, State, TenancyEnd};
 
 /// The time that a revocation may take for its last step after the deadline of its attempts, in
-/// microseconds.
-const REVOCATION_SLACK: u64 = 1_000_000;
+/// microseconds: a second for the reports of attempts whose end was forced, and the steps after it.
+const REVOCATION_SLACK: u64 = 1_100_000;
 
 /// A commit claims only what is done, and comes from the owner, after the answer to the one before.
 pub(super) fn committing(state: &mut State<'_>, member: usize, partition: u32, claim: &Claim) {
@@ -61,7 +61,7 @@ pub(super) fn revoked(state: &mut State<'_>, member: usize, partitions: &[u32]) 
 pub(super) fn released(state: &mut State<'_>, member: usize, partitions: &[u32]) {
     let timeout = u64::try_from(state.settings.shutdown_timeout.as_micros()).unwrap();
     for partition in partitions {
-        let stop_by = state.members[member].stop_by;
+        let Member { stop_by, may_stop_by, .. } = state.members[member];
         let Some(tenancy) = state.members[member].tenancies.get(partition) else {
             continue;
         };
@@ -69,7 +69,7 @@ pub(super) fn released(state: &mut State<'_>, member: usize, partitions: &[u32])
         let deadline = deadline.into_iter().chain(stop_by).min();
         let runs = tenancy.attempts.values().any(|attempts| attempts.is_running);
         let at = state.at;
-        let is_early = deadline.is_none_or(|deadline| at < deadline);
+        let is_early = deadline.into_iter().chain(may_stop_by).min().is_none_or(|by| at < by);
         if runs && (is_early || state.must_end_attempts(member)) {
             state.fail(format!("process {member} gives {partition} back while attempts run"));
         }

@@ -7,6 +7,7 @@ use super::super::source::UNKEYED;
 use super::state::{Record, State};
 
 pub(super) fn paused(state: &mut State<'_>, member: usize, scope: Scope) {
+    state.members[member].has_paused = true;
     let paused = &mut state.members[member].paused;
     if !paused.contains(&scope) {
         paused.push(scope);

@@ -44,10 +44,17 @@ pub(super) struct Member {
     pub(super) tenancies: BTreeMap<u32, Tenancy>,
     /// Deadline of the running attempts of an orderly stop.
     pub(super) stop_by: Option<u64>,
+    /// Earlier deadline that it has if it stopped by itself before it learned that it was told to.
+    pub(super) may_stop_by: Option<u64>,
     /// It had no connection or did not run for a while.
     pub(super) is_disturbed: bool,
     /// What the operator has paused.
     pub(super) paused: Vec<Scope>,
+    /// Records may have waited with their turns, which begin at once when they may.
+    pub(super) has_paused: bool,
+    /// Start of the last first attempt, of all and by key.
+    pub(super) last_start: Option<u64>,
+    pub(super) last_of_key: BTreeMap<(Option<(u32, u64)>, u8), u64>,
     pub(super) has_ended: bool,
 }
 
@@ -153,7 +160,14 @@ impl<'a> State<'a> {
 
     /// Sets the deadline of a process that stops by itself.
     pub(super) fn stop_by_itself(&mut self, member: usize) {
-        self.stop(member, u64::try_from(self.settings.shutdown_timeout.as_micros()).unwrap());
+        let within = u64::try_from(self.settings.shutdown_timeout.as_micros()).unwrap();
+        match self.members[member].stop_by {
+            None => self.stop(member, within),
+            Some(by) => {
+                let may = &mut self.members[member].may_stop_by;
+                *may = Some(may.unwrap_or(by).min(self.at + within));
+            }
+        }
     }
 
     pub(super) fn disturbed(&mut self, member: usize) {
@@ -188,7 +202,8 @@ impl<'a> State<'a> {
             return Vec::new();
         };
         let revoked = tenancy.revoked_at.map(|at| at + timeout);
-        let until = revoked.into_iter().chain(self.members[member].stop_by).min();
+        let Member { stop_by, may_stop_by, .. } = self.members[member];
+        let until = revoked.into_iter().chain(stop_by).chain(may_stop_by).min();
         let in_time = tenancy.resolved.iter().filter(|(_, at)| until.is_none_or(|by| **at < by));
         in_time.map(|(position, _)| *position).collect()
     }
