@@ -7,12 +7,14 @@ use futures_util::FutureExt;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::engine::{Core, LeaseReport, ServiceSettings, WorkRequest};
+use crate::engine::{Core, LeaseReport, ServiceSettings, WorkRequest, WorkerToken};
 use crate::store::Changes;
 use crate::{Kind, Service};
 
 const MINUTE: Duration = Duration::from_secs(60);
-const TOKEN: &str = "anyone";
+fn token() -> WorkerToken {
+    WorkerToken::named("anyone")
+}
 
 /// Starts a service whose only kind is for remote workers and has one attempt.
 async fn start(folder: &std::path::Path) -> Service {
@@ -31,7 +33,7 @@ fn one() -> WorkRequest {
         most: 1,
         wait: MINUTE,
         worker: None,
-        token: TOKEN.into(),
+        token: token(),
     }
 }
 
@@ -63,7 +65,7 @@ async fn a_lease_is_granted_when_its_start_is_on_the_disk() {
     is_blocked.await.unwrap();
     let ends = tokio::spawn({
         let (core, id) = (Arc::clone(&core), first.id.clone());
-        async move { core.remote_workers.report_one(LeaseReport::success(&id), TOKEN).await }
+        async move { core.remote_workers.report_one(LeaseReport::success(&id), &token()).await }
     });
     let mut second = Box::pin(core.remote_workers.claim(one(), &closing));
     assert!(second.as_mut().now_or_never().is_none());
@@ -78,7 +80,7 @@ async fn a_lease_is_granted_when_its_start_is_on_the_disk() {
     let second = second.await.unwrap().remove(0);
     assert_eq!((second.number, second.attempt), (1, 1));
     ends.await.unwrap().unwrap();
-    core.remote_workers.report_one(LeaseReport::success(&second.id), TOKEN).await.unwrap();
+    core.remote_workers.report_one(LeaseReport::success(&second.id), &token()).await.unwrap();
     assert_eq!(service.wait(id).await.unwrap().counts.succeeded, 2);
     drop(core);
     service.stop(Duration::ZERO).await;
@@ -103,7 +105,7 @@ async fn what_a_client_that_has_gone_was_given_is_as_if_it_had_not_begun() {
     assert!(core.state.lock().running.is_empty());
     let lease = core.remote_workers.claim(one(), &closing).await.unwrap().remove(0);
     assert_eq!(lease.attempt, 1);
-    core.remote_workers.report_one(LeaseReport::success(&lease.id), TOKEN).await.unwrap();
+    core.remote_workers.report_one(LeaseReport::success(&lease.id), &token()).await.unwrap();
     assert_eq!(service.wait(id).await.unwrap().counts.succeeded, 1);
     drop(core);
     service.stop(Duration::ZERO).await;
@@ -153,7 +155,7 @@ async fn ends_and_the_starts_behind_them_are_one_transaction() {
     let (results, leases) = next.await.unwrap().unwrap();
     assert_eq!(results, [Ok(()), Ok(())]);
     let reports = leases.unwrap().iter().map(|lease| LeaseReport::success(&lease.id)).collect();
-    assert_eq!(core.remote_workers.report(reports, TOKEN).await.unwrap(), [Ok(()), Ok(())]);
+    assert_eq!(core.remote_workers.report(reports, &token()).await.unwrap(), [Ok(()), Ok(())]);
     assert_eq!(service.wait(id).await.unwrap().counts.succeeded, 4);
     drop(core);
     service.stop(Duration::ZERO).await;
@@ -176,12 +178,12 @@ async fn a_report_counts_without_its_answer() {
     until(&core, |engine| engine.running.values().any(|running| running.number == 1)).await;
     drop(gone);
     assert_eq!(
-        core.remote_workers.report(vec![LeaseReport::success(&lease.id)], TOKEN).await.unwrap(),
+        core.remote_workers.report(vec![LeaseReport::success(&lease.id)], &token()).await.unwrap(),
         [Err(crate::RequestError::LeaseLost)]
     );
     let lease = core.remote_workers.claim(one(), &closing).await.unwrap().remove(0);
     assert_eq!((lease.number, lease.attempt), (1, 1));
-    core.remote_workers.report_one(LeaseReport::success(&lease.id), TOKEN).await.unwrap();
+    core.remote_workers.report_one(LeaseReport::success(&lease.id), &token()).await.unwrap();
     assert_eq!(service.wait(id).await.unwrap().counts.succeeded, 2);
     drop(core);
     service.stop(Duration::ZERO).await;

@@ -13,9 +13,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::engine_state::EngineState;
 use super::persistence::PendingWrite;
-use super::remote_workers::{RemoteWorkers, WorkRequest};
+use super::remote_workers::{RemoteWorkers, WorkRequest, WorkerToken};
 use super::work_claims::LeaseState;
 use crate::handle::{AttemptFailure, AttemptOutput};
+use crate::kind_registry::KindRegistry;
 use crate::request_error::RequestError;
 use crate::scheduler::Step;
 use crate::wire::{HeartbeatResponse, Lease, Timestamp};
@@ -58,7 +59,7 @@ impl RemoteWorkers {
     pub(crate) fn heartbeat(
         &self,
         ids: &[String],
-        token: &str,
+        token: &WorkerToken,
     ) -> Vec<Result<HeartbeatResponse, RequestError>> {
         let mut engine = self.state.lock();
         let mut results = Vec::with_capacity(ids.len());
@@ -74,7 +75,7 @@ impl RemoteWorkers {
     pub(crate) async fn report_one(
         self: &Arc<Self>,
         report: LeaseReport,
-        token: &str,
+        token: &WorkerToken,
     ) -> Result<(), RequestError> {
         self.report(vec![report], token).await?.remove(0)
     }
@@ -83,7 +84,7 @@ impl RemoteWorkers {
     pub(crate) async fn report(
         self: &Arc<Self>,
         reports: Vec<LeaseReport>,
-        token: &str,
+        token: &WorkerToken,
     ) -> Result<ReportResults, RequestError> {
         let (results, written) = {
             let mut engine = self.persistence.writable_engine()?;
@@ -138,7 +139,7 @@ impl RemoteWorkers {
         &self,
         engine: &mut MutexGuard<'_, EngineState>,
         reports: Vec<LeaseReport>,
-        token: &str,
+        token: &WorkerToken,
     ) -> Result<(ReportResults, Option<PendingWrite>), RequestError> {
         let mut results = Vec::with_capacity(reports.len());
         let mut reports = reports.into_iter();
@@ -155,8 +156,9 @@ impl RemoteWorkers {
     }
 
     /// Returns the moment, under the lock of the engine state, of a request with this token.
-    fn heard<'r>(&self, token: &'r str) -> Heard<'r> {
-        Heard { now: self.clock.now(), steady_ms: self.clock.steady_ms(), token }
+    fn heard<'r>(&'r self, token: &'r WorkerToken) -> Heard<'r> {
+        let (now, steady_ms) = (self.clock.now(), self.clock.steady_ms());
+        Heard { now, steady_ms, token, kinds: &self.kinds }
     }
 
     fn end_one(
@@ -190,7 +192,8 @@ impl RemoteWorkers {
 struct Heard<'r> {
     now: Timestamp,
     steady_ms: u64,
-    token: &'r str,
+    token: &'r WorkerToken,
+    kinds: &'r KindRegistry,
 }
 
 /// Renews a lease.
@@ -217,10 +220,14 @@ fn held(engine: &mut EngineState, id: &str, at: Heard<'_>) -> Result<u64, Reques
     };
     let running = engine.running.get_mut(&fence).ok_or(RequestError::LeaseLost)?;
     let live = engine.live.get(&running.job);
+    // For a token, there are no leases of other kinds.
+    if !at.token.is_for(&at.kinds.name(running.kind)) {
+        return Err(RequestError::Unknown { what: format!("lease {id}") });
+    }
     let is_this = running.step == Step::Subtask(number)
         && live.is_some_and(|live| live.id.to_string() == job);
     let is_held = |lease: &&mut LeaseState| is_this && lease.promised_to.is_none();
     let lease = running.lease.as_mut().filter(is_held).ok_or(RequestError::LeaseLost)?;
-    lease.worker = engine.workers.heard_of_lease(lease.worker, at.token, at.steady_ms);
+    lease.worker = engine.workers.heard_of_lease(lease.worker, &at.token.name, at.steady_ms);
     Ok(fence)
 }

@@ -108,7 +108,7 @@ pub(crate) use job_submission::JobSubmission;
 pub(crate) use kind_control::{KindCommand, MAX_PAUSE_REASON, MAX_RATE};
 pub(crate) use lease_reports::{LeaseOutcome, LeaseReport};
 pub(crate) use query::{JobQuery, PinnedResults, ResultOrder};
-pub(crate) use remote_workers::{MAX_CLAIM_WAIT, MAX_LEASES, WorkRequest};
+pub(crate) use remote_workers::{MAX_CLAIM_WAIT, MAX_LEASES, WorkRequest, WorkerToken};
 pub use service::{Service, ServiceBuilder};
 pub use settings::{BuildInfo, ServiceSettings};
 pub use start_error::StartError;

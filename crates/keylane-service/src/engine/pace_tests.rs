@@ -11,10 +11,12 @@ use crate::engine::audit::{AuditedRequest, OperatorAction};
 use crate::engine::clock::SteadyClock;
 use crate::engine::control::KeyCommand;
 use crate::engine::engine_dependencies::Outside;
-use crate::engine::{Core, LeaseReport, ServiceSettings, WorkRequest};
+use crate::engine::{Core, LeaseReport, ServiceSettings, WorkRequest, WorkerToken};
 use crate::{JobId, Kind, Service};
 
-const TOKEN: &str = "anyone";
+fn token() -> WorkerToken {
+    WorkerToken::named("anyone")
+}
 const SECOND: u64 = 1000;
 const HOUR: u64 = 3600 * SECOND;
 
@@ -61,7 +63,7 @@ impl Scene {
             most: 1,
             wait,
             worker: None,
-            token: TOKEN.into(),
+            token: token(),
         };
         let closing = CancellationToken::new();
         self.core().remote_workers.claim(request, &closing).await.unwrap().remove(0).id
@@ -71,7 +73,11 @@ impl Scene {
     async fn run(&self) {
         let lease = self.lease().await;
         self.pass(10 * SECOND);
-        self.core().remote_workers.report_one(LeaseReport::success(&lease), TOKEN).await.unwrap();
+        self.core()
+            .remote_workers
+            .report_one(LeaseReport::success(&lease), &token())
+            .await
+            .unwrap();
     }
 
     fn eta(&self, id: JobId) -> Option<u64> {
@@ -107,7 +113,7 @@ async fn the_pause_of_a_key_is_no_part_of_the_pace() {
     scene.key(KeyCommand::Pause).await;
     scene.pass(5 * SECOND);
     scene.key(KeyCommand::Resume).await;
-    scene.core().remote_workers.report_one(LeaseReport::success(&lease), TOKEN).await.unwrap();
+    scene.core().remote_workers.report_one(LeaseReport::success(&lease), &token()).await.unwrap();
     let _last = scene.lease().await;
     assert_eq!(scene.eta(id), Some(10 * SECOND));
     scene.service.stop(Duration::ZERO).await;

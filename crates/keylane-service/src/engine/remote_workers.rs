@@ -1,5 +1,6 @@
 //! API for remote workers: claims for work. `lease_reports.rs` has heartbeats and ends of leases.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,8 +43,28 @@ pub(crate) struct WorkRequest {
     pub(crate) wait: Duration,
     /// Name of the worker.
     pub(crate) worker: Option<String>,
-    /// Name of the worker's token.
-    pub(crate) token: String,
+    /// Token of the worker.
+    pub(crate) token: WorkerToken,
+}
+
+/// Token with which a worker calls.
+#[derive(Clone, Debug)]
+pub(crate) struct WorkerToken {
+    pub(crate) name: String,
+    /// Kinds that it is for; `None` for all.
+    pub(crate) kinds: Option<Arc<BTreeSet<String>>>,
+}
+
+impl WorkerToken {
+    /// Returns whether it is for a kind.
+    pub(super) fn is_for(&self, kind: &str) -> bool {
+        self.kinds.as_ref().is_none_or(|kinds| kinds.contains(kind))
+    }
+
+    #[cfg(test)]
+    pub(super) fn named(name: &str) -> Self {
+        WorkerToken { name: name.to_owned(), kinds: None }
+    }
 }
 
 /// Open claim for work. If it is dropped before its [end](Self::end), because the client has
@@ -138,7 +159,7 @@ impl RemoteWorkers {
         }
         let now = self.clock.now();
         let (name, steady_ms) = (request.worker.as_deref(), self.clock.steady_ms());
-        let worker = engine.workers.heard(&request.token, name, steady_ms);
+        let worker = engine.workers.heard(&request.token.name, name, steady_ms);
         engine.workers.claim_begins(worker, &kinds);
         let (number, given) = engine.claimers.ask(kinds.clone(), request.most, worker);
         admit_leases(&self.kinds, engine, kinds.iter().copied(), now);

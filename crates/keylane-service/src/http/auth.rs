@@ -64,6 +64,8 @@ pub struct Caller {
     expires: Option<Timestamp>,
     /// Tenant of the jobs that it submits.
     tenant: Option<Arc<str>>,
+    /// Kinds that it is for; `None` for all.
+    kinds: Option<Arc<BTreeSet<String>>>,
     /// Hash of the token, which tells apart two tokens with one name.
     token: TokenHash,
 }
@@ -83,7 +85,7 @@ impl Caller {
     #[must_use]
     pub fn anyone() -> Self {
         let (roles, token) = ([Role::Admin].into(), TokenHash::default());
-        Caller { name: "anyone".into(), roles, expires: None, tenant: None, token }
+        Caller { name: "anyone".into(), roles, expires: None, tenant: None, kinds: None, token }
     }
 
     /// Returns the time at which the token expires, if it does.
@@ -96,6 +98,12 @@ impl Caller {
     #[must_use]
     pub fn tenant(&self) -> Option<&str> {
         self.tenant.as_deref()
+    }
+
+    /// Returns the kinds whose jobs the token submits, leases and changes; `None` for all.
+    #[must_use]
+    pub fn kinds(&self) -> Option<&Arc<BTreeSet<String>>> {
+        self.kinds.as_ref()
     }
 
     /// Returns whether the token is expired at this time.
@@ -185,7 +193,9 @@ impl Tokens {
 
     /// Parses lines of a name, its roles separated by commas, and the token's SHA-256 in
     /// hexadecimal, or `plain:` and the token; and, if the token expires, `expires=` and the time, such
-    /// as `2027-01-31T00:00:00Z`; and, if its jobs belong to a tenant, `tenant=` and the name. Empty lines and lines that begin with `#` are skipped.
+    /// as `2027-01-31T00:00:00Z`; if its jobs belong to a tenant, `tenant=` and the name; and, if it is for
+    /// some kinds only, `kinds=` and their names, separated by commas. Empty lines and lines that begin with
+    /// `#` are skipped.
     ///
     /// ```
     /// use keylane_service::http::{Role, Tokens};
@@ -245,25 +255,37 @@ fn parse_line(line: &str) -> Result<([u8; 32], Caller), &'static str> {
     let (Some(name), Some(roles), Some(secret)) = (words.next(), words.next(), words.next()) else {
         return Err(EXPECTED);
     };
-    let (mut expires, mut tenant) = (None, None);
+    let (mut expires, mut tenant, mut kinds) = (None, None, None);
     for option in words {
         match option.split_once('=') {
             Some(("expires", time)) if expires.is_none() => expires = Some(expiry(time)?),
             Some(("tenant", name)) if tenant.is_none() => tenant = Some(tenant_name(name)?),
+            Some(("kinds", names)) if kinds.is_none() => kinds = Some(Arc::new(kinds_of(names)?)),
             _ => return Err(EXPECTED),
         }
     }
     let roles = roles.split(',').map(Role::parse).collect::<Option<BTreeSet<_>>>();
     let roles = roles.ok_or("the roles are read, submit, worker, operate and admin")?;
+    if kinds.is_some() && roles.contains(&Role::Admin) {
+        return Err("an admin's token is for all kinds; leave out kinds=, or give it other roles");
+    }
     let digest = match secret.strip_prefix("plain:") {
         Some(token) if token.len() < 16 => return Err("a token has 16 characters at least"),
         Some(token) => Sha256::digest(token.as_bytes()).into(),
         None => hexadecimal(secret).ok_or("a SHA-256 has 64 hexadecimal digits")?,
     };
-    Ok((digest, Caller { name: name.to_owned(), roles, expires, tenant, token: TokenHash(digest) }))
+    let (name, token) = (name.to_owned(), TokenHash(digest));
+    Ok((digest, Caller { name, roles, expires, tenant, kinds, token }))
 }
 
-const EXPECTED: &str = "expected a name, its roles, the token's SHA-256, and possibly expires=TIME, such as expires=2027-01-31T00:00:00Z, and tenant=NAME";
+const EXPECTED: &str = "expected a name, its roles, the token's SHA-256, and possibly expires=TIME, such as expires=2027-01-31T00:00:00Z, tenant=NAME, and kinds=NAME,NAME";
+
+fn kinds_of(names: &str) -> Result<BTreeSet<String>, &'static str> {
+    match names.split(',').any(str::is_empty) {
+        true => Err("kinds= has names of kinds, separated by commas without spaces"),
+        false => Ok(names.split(',').map(str::to_owned).collect()),
+    }
+}
 
 fn tenant_name(name: &str) -> Result<Arc<str>, &'static str> {
     let wrong = "a tenant's name has 1 to 64 letters, digits, `.`, `_` or `-`";
@@ -339,6 +361,22 @@ mod tests {
         for wrong in ["tenant=", "tenant=a/b", "tenant=a tenant=b", "team=a", "ann"] {
             assert!(Tokens::parse(&format!("a submit {secret} {wrong}\n")).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_token_is_for_some_kinds_or_for_all() {
+        let parsed = |roles: &str, options: &str| {
+            let tokens = Tokens::parse(&format!("a {roles} plain:0123456789abcdef {options}\n"));
+            tokens.map(|tokens| tokens.caller("0123456789abcdef").unwrap())
+        };
+        let kinds = parsed("submit,worker", "kinds=mail,pdf tenant=ann").unwrap();
+        assert!(kinds.kinds().unwrap().iter().eq(["mail", "pdf"]));
+        assert_eq!(parsed("submit", "").unwrap().kinds(), None);
+        for wrong in ["kinds=", "kinds=a,,b", "kinds=a kinds=b", "kinds=a, b"] {
+            assert!(parsed("submit", wrong).is_err(), "{wrong}");
+        }
+        let refused = parsed("admin", "kinds=a").unwrap_err().to_string();
+        assert!(refused.contains("for all kinds"), "{refused}");
     }
 
     #[test]

@@ -17,6 +17,7 @@ use super::problem::ApiError;
 use super::request_headers::{scope_of, trace_of};
 use super::response::put_replayed;
 use super::tenants::assign;
+use super::token_kinds::permit;
 use crate::TraceContext;
 use crate::engine::{ExtraWrites, JobSubmission, SubmitResult, SubmitTicket, key_in_batch};
 use crate::wire::{Batch, BatchItem, SubmitBatch, SubmitJob};
@@ -85,6 +86,7 @@ async fn begin(
 ) -> Result<JobSubmission, ApiError> {
     let mut job: SubmitJob = json(text.get().as_bytes())?;
     assign(caller, &mut job)?;
+    permit(caller, &job.kind)?;
     let mut intake = state.core.submission.begin_intake(job, false)?;
     intake.hash(text.get().as_bytes());
     if let Some(trace) = trace {

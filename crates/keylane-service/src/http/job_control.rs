@@ -8,10 +8,10 @@ use axum::{Json, Router};
 
 use super::app_state::AppState;
 use super::extract::read_optional_body;
-use super::job_path::JobPath;
 use super::operator::OperatorCaller;
 use super::problem::ApiError;
 use super::response::{put_tag, steered};
+use super::token_kinds::PermittedJob;
 use crate::wire::{CancelRequest, JobPatch, RetryRequest};
 
 pub(super) fn router() -> Router<AppState> {
@@ -26,7 +26,7 @@ pub(super) fn router() -> Router<AppState> {
 async fn cancel(
     State(state): State<AppState>,
     OperatorCaller(act): OperatorCaller,
-    JobPath(id): JobPath,
+    PermittedJob(id): PermittedJob,
     request: Request,
 ) -> Result<Response, ApiError> {
     let asked: CancelRequest = read_optional_body(request).await?;
@@ -38,7 +38,7 @@ async fn cancel(
 async fn pause(
     State(state): State<AppState>,
     OperatorCaller(act): OperatorCaller,
-    JobPath(id): JobPath,
+    PermittedJob(id): PermittedJob,
 ) -> Result<Response, ApiError> {
     Ok(Json(state.core.control.pause_job(id, true, &act).await?).into_response())
 }
@@ -46,7 +46,7 @@ async fn pause(
 async fn resume(
     State(state): State<AppState>,
     OperatorCaller(act): OperatorCaller,
-    JobPath(id): JobPath,
+    PermittedJob(id): PermittedJob,
 ) -> Result<Response, ApiError> {
     Ok(Json(state.core.control.pause_job(id, false, &act).await?).into_response())
 }
@@ -54,7 +54,7 @@ async fn resume(
 async fn retry(
     State(state): State<AppState>,
     OperatorCaller(act): OperatorCaller,
-    JobPath(id): JobPath,
+    PermittedJob(id): PermittedJob,
     request: Request,
 ) -> Result<Response, ApiError> {
     let asked: RetryRequest = read_optional_body(request).await?;
@@ -65,7 +65,7 @@ async fn retry(
 async fn patch(
     State(state): State<AppState>,
     OperatorCaller(act): OperatorCaller,
-    JobPath(id): JobPath,
+    PermittedJob(id): PermittedJob,
     request: Request,
 ) -> Result<Response, ApiError> {
     let wanted = request.headers().get(header::IF_MATCH).and_then(|tag| tag.to_str().ok());
@@ -97,7 +97,7 @@ async fn patch(
 async fn purge(
     State(state): State<AppState>,
     OperatorCaller(act): OperatorCaller,
-    JobPath(id): JobPath,
+    PermittedJob(id): PermittedJob,
 ) -> Result<StatusCode, ApiError> {
     state.core.control.purge_job(id, &act).await?;
     Ok(StatusCode::NO_CONTENT)

@@ -1,17 +1,18 @@
 //! `/v1/keys`: waiting keys, and the actions on one.
 
-use axum::Json;
-use axum::Router;
 use axum::extract::{Path, State as Shared};
 use axum::http::request::Parts;
 use axum::routing::{get, post};
+use axum::{Extension, Json, Router};
 use serde::Deserialize;
 
 use super::app_state::AppState;
+use super::auth::Caller;
 use super::extract::{Reader, query};
 use super::operator::OperatorCaller;
 use super::problem::ApiError;
 use super::response::key_or_empty;
+use super::token_kinds::permit_all;
 use crate::engine::{AuditedRequest, KeyCommand, OperatorAction};
 use crate::scheduler::KeySort;
 use crate::wire::{KeyView, Page};
@@ -78,8 +79,10 @@ async fn show(
 async fn steer(
     Shared(state): Shared<AppState>,
     OperatorCaller(act): OperatorCaller,
+    Extension(caller): Extension<Caller>,
     Path((key, what)): Path<(String, String)>,
 ) -> Result<Json<KeyView>, ApiError> {
+    permit_all(&caller, "a key")?;
     let command = match &*what {
         "pause" => KeyCommand::Pause,
         "resume" => KeyCommand::Resume,
@@ -111,8 +114,10 @@ enum KeyAction {
 async fn steer_asked(
     Shared(state): Shared<AppState>,
     OperatorCaller(act): OperatorCaller,
+    Extension(caller): Extension<Caller>,
     parts: Parts,
 ) -> Result<Json<KeyView>, ApiError> {
+    permit_all(&caller, "a key")?;
     let KeyActionQuery { key, what } = query(&parts)?;
     let command = match what {
         KeyAction::Pause => KeyCommand::Pause,

@@ -8,6 +8,7 @@ use super::app_state::AppState;
 use super::extract::{Reader, read_optional_body};
 use super::operator::OperatorCaller;
 use super::problem::ApiError;
+use super::token_kinds::PermittedKind;
 use crate::engine::KindCommand;
 use crate::wire::{KindList, KindPatch, KindSetting, KindView, PauseKindRequest, ResetKindRequest};
 
@@ -39,7 +40,7 @@ async fn show(
 async fn change(
     Shared(state): Shared<AppState>,
     OperatorCaller(act): OperatorCaller,
-    Path(kind): Path<String>,
+    PermittedKind(kind): PermittedKind,
     request: Request,
 ) -> Result<Json<KindView>, ApiError> {
     let asked: KindPatch = read_optional_body(request).await?;
@@ -58,7 +59,7 @@ async fn change(
 async fn pause(
     Shared(state): Shared<AppState>,
     OperatorCaller(act): OperatorCaller,
-    Path(kind): Path<String>,
+    PermittedKind(kind): PermittedKind,
     request: Request,
 ) -> Result<Json<KindView>, ApiError> {
     let PauseKindRequest { reason } = read_optional_body(request).await?;
@@ -69,7 +70,7 @@ async fn pause(
 async fn resume(
     Shared(state): Shared<AppState>,
     OperatorCaller(act): OperatorCaller,
-    Path(kind): Path<String>,
+    PermittedKind(kind): PermittedKind,
 ) -> Result<Json<KindView>, ApiError> {
     Ok(Json(state.core.control.steer_kind(&kind, KindCommand::Resume, &act).await?))
 }
@@ -77,7 +78,7 @@ async fn resume(
 async fn reset(
     Shared(state): Shared<AppState>,
     OperatorCaller(act): OperatorCaller,
-    Path(kind): Path<String>,
+    PermittedKind(kind): PermittedKind,
     request: Request,
 ) -> Result<Json<KindView>, ApiError> {
     let ResetKindRequest { settings } = read_optional_body(request).await?;

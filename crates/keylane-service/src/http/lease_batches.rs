@@ -8,6 +8,7 @@ use super::app_state::AppState;
 use super::extract::{Leaser, json, read_body};
 use super::leases::{MAX_RESULT_BYTES, failure, work_request};
 use super::problem::ApiError;
+use super::token_kinds::worker_token;
 use crate::engine::{LeaseOutcome, LeaseReport, MAX_LEASES};
 use crate::request_error::RequestError;
 use crate::wire::{
@@ -32,7 +33,7 @@ async fn heartbeat(
     let bytes = read_body(request.into_body(), MAX_IDS_BYTES).await?;
     let HeartbeatBatch { leases } = json(&bytes)?;
     check_count(leases.len())?;
-    let results = state.core.remote_workers.heartbeat(&leases, &caller.name);
+    let results = state.core.remote_workers.heartbeat(&leases, &worker_token(&caller));
     Ok(Json(HeartbeatResults { items: results.into_iter().map(extended).collect() }))
 }
 
@@ -52,7 +53,7 @@ async fn complete(
     let in_claim = |refused: ApiError| refused.within("/claim");
     let claim = claim.map(|asked| work_request(asked, &caller)).transpose().map_err(in_claim)?;
     let Some(claim) = claim else {
-        let results = workers.report(reports, &caller.name).await?;
+        let results = workers.report(reports, &worker_token(&caller)).await?;
         return Ok(Json(CompleteResults {
             items: results.into_iter().map(ended).collect(),
             leases: None,

@@ -11,6 +11,7 @@ use super::app_state::AppState;
 use super::auth::Caller;
 use super::extract::{Leaser, json, read_body, read_optional_body};
 use super::problem::ApiError;
+use super::token_kinds::{permit, worker_token};
 use crate::engine::{LeaseOutcome, LeaseReport, MAX_CLAIM_WAIT, MAX_LEASES, WorkRequest};
 use crate::handle::{AttemptFailure, AttemptOutput};
 use crate::wire::{
@@ -39,7 +40,10 @@ pub(super) fn work_request(asked: ClaimRequest, caller: &Caller) -> Result<WorkR
         return Err(ApiError::new("invalid", format!("max: {why}")).at("/max", why));
     }
     let wait = Duration::from_millis(asked.wait_ms.unwrap_or(0)).min(MAX_CLAIM_WAIT);
-    let token = caller.name.clone();
+    for kind in &asked.kinds {
+        permit(caller, kind)?;
+    }
+    let token = worker_token(caller);
     Ok(WorkRequest { kinds: asked.kinds, most, wait, worker: asked.worker, token })
 }
 
@@ -70,7 +74,7 @@ async fn heartbeat(
     request: Request,
 ) -> Result<Json<HeartbeatResponse>, ApiError> {
     let _: HeartbeatRequest = read_optional_body(request).await?;
-    Ok(Json(state.core.remote_workers.heartbeat(&[id], &caller.name).remove(0)?))
+    Ok(Json(state.core.remote_workers.heartbeat(&[id], &worker_token(&caller)).remove(0)?))
 }
 
 async fn complete(
@@ -82,7 +86,7 @@ async fn complete(
     let bytes = read_body(request.into_body(), MAX_RESULT_BYTES).await?;
     let CompleteRequest { result, log } = super::extract::json_or_default(&bytes)?;
     let report = LeaseReport { id, outcome: LeaseOutcome::Succeeded(result), log };
-    state.core.remote_workers.report_one(report, &caller.name).await?;
+    state.core.remote_workers.report_one(report, &worker_token(&caller)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -96,6 +100,6 @@ async fn fail(
     let FailRequest { error, retry, after_ms, log } = json(&bytes)?;
     let outcome = LeaseOutcome::Failed(failure(error, retry, after_ms));
     let report = LeaseReport { id, outcome, log };
-    state.core.remote_workers.report_one(report, &caller.name).await?;
+    state.core.remote_workers.report_one(report, &worker_token(&caller)).await?;
     Ok(StatusCode::NO_CONTENT)
 }

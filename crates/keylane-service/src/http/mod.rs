@@ -50,6 +50,7 @@ mod takeover;
 mod tenants;
 mod tls;
 mod token_guessing;
+mod token_kinds;
 mod ui;
 mod workers;
 mod write_timeout;

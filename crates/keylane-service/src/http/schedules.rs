@@ -18,6 +18,7 @@ use super::problem::ApiError;
 use super::request_headers::scope_of;
 use super::submit::respond;
 use super::tenants::{assign_in_text, may_run};
+use super::token_kinds::permit_text;
 use crate::wire::{Page, Schedule, SetSchedule};
 
 /// Maximum size of a schedule, in bytes; all schedules are in memory. Handlers can fetch larger
@@ -83,6 +84,10 @@ async fn set(
     }
     let mut asked: SetSchedule = json(&read_body(body, MAX_BYTES).await?)?;
     assign_in_text(&caller, &mut asked.job)?;
+    permit_text(&caller, &asked.job)?;
+    if let Ok(replaced) = state.core.schedules.get(&name) {
+        permit_text(&caller, &replaced.job)?;
+    }
     // Without the job, whose payload only its handler may see.
     act.with(serde_json::json!({
         "cron": asked.cron,
@@ -99,8 +104,10 @@ async fn set(
 async fn remove(
     Shared(state): Shared<AppState>,
     OperatorCaller(act): OperatorCaller,
+    Extension(caller): Extension<Caller>,
     Path(name): Path<String>,
 ) -> Result<StatusCode, ApiError> {
+    permit_text(&caller, &state.core.schedules.get(&name)?.job)?;
     state.core.schedules.remove(name, act).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -108,16 +115,20 @@ async fn remove(
 async fn pause(
     Shared(state): Shared<AppState>,
     OperatorCaller(act): OperatorCaller,
+    Extension(caller): Extension<Caller>,
     Path(name): Path<String>,
 ) -> Result<Json<Schedule>, ApiError> {
+    permit_text(&caller, &state.core.schedules.get(&name)?.job)?;
     Ok(Json(state.core.schedules.pause(name, true, act).await?))
 }
 
 async fn resume(
     Shared(state): Shared<AppState>,
     OperatorCaller(act): OperatorCaller,
+    Extension(caller): Extension<Caller>,
     Path(name): Path<String>,
 ) -> Result<Json<Schedule>, ApiError> {
+    permit_text(&caller, &state.core.schedules.get(&name)?.job)?;
     Ok(Json(state.core.schedules.pause(name, false, act).await?))
 }
 
@@ -130,7 +141,9 @@ async fn run(
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     let scope = scope_of(&headers, &caller)?;
-    may_run(&caller, &state.core.schedules.get(&name)?.job)?;
+    let job = state.core.schedules.get(&name)?.job;
+    may_run(&caller, &job)?;
+    permit_text(&caller, &job)?;
     let submitted = state.core.schedules.run_now(name, scope, act).await?;
     Ok(respond(&state, submitted, &headers).await?.into_response())
 }

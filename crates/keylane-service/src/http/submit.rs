@@ -16,6 +16,7 @@ use super::problem::ApiError;
 use super::request_headers::{scope_of, trace_of, wait_of};
 use super::response::{PREFERENCE_APPLIED, put_replayed};
 use super::tenants::assign;
+use super::token_kinds::permit;
 use crate::engine::{ExtraWrites, JobSubmission, SubmitResult, check_client_id};
 use crate::wire::{Job, SubmitJob};
 use crate::{JobId, TraceContext};
@@ -85,6 +86,7 @@ impl SubmitContext {
         more: bool,
     ) -> Result<JobSubmission, ApiError> {
         assign(&self.caller, &mut job)?;
+        permit(&self.caller, &job.kind)?;
         if !self.is_hashed() {
             state.core.submission.may_take_more()?;
         }

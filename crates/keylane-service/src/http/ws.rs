@@ -52,6 +52,7 @@ use super::problem::ApiError;
 use super::request_headers;
 use super::send_queue::{Disconnected, SendQueue, SendQueueReceiver, outbox};
 use super::tenants::assign;
+use super::token_kinds::{permit, permit_job};
 use super::ws_errors::close_code;
 use crate::JobId;
 use crate::engine::{
@@ -299,6 +300,7 @@ impl WsClient {
             .transpose()?;
         let mut job: SubmitJob = json(text.get().as_bytes())?;
         assign(&self.caller, &mut job)?;
+        permit(&self.caller, &job.kind)?;
         let mut intake = self.state.core.submission.begin_intake(job, false)?;
         intake.hash(text.get().as_bytes());
         intake.flush().await?;
@@ -346,6 +348,7 @@ impl WsClient {
         need(&self.caller, Role::Operate)?;
         let id = self.named(id).await?;
         act.on_job(id);
+        permit_job(&self.state, &self.caller, id).await?;
         let request = CancelRequest { mode, reason: None };
         Ok(self.state.core.control.cancel_job(id, &request, act).await?)
     }

@@ -271,7 +271,7 @@ async fn as_role(client: &Client, role: &str, method: &str, path: &str) -> Answe
 
 type Socket = WebSocketStream<MaybeTlsStream<tokio::net::TcpStream>>;
 
-async fn connect(
+pub(crate) async fn connect(
     client: &Client,
     protocols: &str,
 ) -> Result<(Socket, Response<Option<Vec<u8>>>), tokio_tungstenite::tungstenite::Error> {
@@ -280,7 +280,7 @@ async fn connect(
     tokio_tungstenite::connect_async(request).await
 }
 
-async fn ask(socket: &mut Socket, message: &Value) -> Value {
+pub(crate) async fn ask(socket: &mut Socket, message: &Value) -> Value {
     socket.send(Message::text(message.to_string())).await.unwrap();
     loop {
         if let Message::Text(text) = socket.next().await.unwrap().unwrap() {
@@ -289,7 +289,7 @@ async fn ask(socket: &mut Socket, message: &Value) -> Value {
     }
 }
 
-fn submission(seq: u64) -> Value {
+pub(crate) fn submission(seq: u64) -> Value {
     json!({"op": "submit", "seq": seq, "job": {"kind": "hang", "payload": 1}})
 }
 

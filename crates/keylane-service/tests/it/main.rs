@@ -64,6 +64,7 @@ mod store_stages;
 mod store_support;
 mod submitting;
 mod tenants;
+mod token_kinds;
 mod trace_context;
 mod websocket;
 mod workers;
