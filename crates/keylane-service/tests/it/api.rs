@@ -175,7 +175,7 @@ async fn a_failure_is_tried_again_and_then_shown() {
     assert_eq!(subtask["outcome"]["error"], "it always fails");
     assert_eq!(subtask["attempts"], 2);
     // It can be tried once more, from the beginning.
-    client.post(&format!("/v1/jobs/{id}/retry"), "").await.expect(202);
+    client.post(&format!("/v1/jobs/{id}/retry"), "").await.accepted();
     client.wait(&id).await;
     assert_eq!(log.lines().len(), 8);
     drop(service);

@@ -97,7 +97,7 @@ async fn a_version_rises_with_every_change_whatever_the_clock_shows() {
         // Written to the disk, and the same after a restart.
         observer = observer.restart(folder.path(), &clock).await;
         assert_eq!(observer.read(&id).await, over);
-        observer.client.post(&format!("/v1/jobs/{id}/retry"), "").await.expect(202);
+        observer.client.post(&format!("/v1/jobs/{id}/retry"), "").await.accepted();
         observer.read(&id).await;
         if retry == 0 {
             observer.run(&id, "fail", r#"{"error":"no"}"#).await;

@@ -128,7 +128,7 @@ async fn what_is_dropped_with_a_job_makes_room() {
     let id = client.submit(three).await;
     client.post(&format!("/v1/jobs/{id}/cancel"), "{}").await;
     client.wait(&id).await;
-    client.post(&format!("/v1/jobs/{id}/retry"), r#"{"only":"unsuccessful"}"#).await.expect(202);
+    client.post(&format!("/v1/jobs/{id}/retry"), r#"{"only":"unsuccessful"}"#).await.accepted();
     let ended = client.wait(&id).await;
     assert_eq!(ended["counts"]["succeeded"], 3);
     client.submit(three).await;

@@ -129,7 +129,7 @@ async fn a_retried_job_says_more_behind_what_it_said() {
     let (service, server, client) = start(folder.path()).await;
     let id = submit(&client, "script", "echo no >&2; exit 65").await;
     client.wait(&id).await;
-    client.post(&format!("/v1/jobs/{id}/retry"), "").await.expect(202);
+    client.post(&format!("/v1/jobs/{id}/retry"), "").await.accepted();
     client.wait(&id).await;
     let logs = logs(&client, &id, "0").await;
     assert_eq!(brief(&logs), [(1, "failed", "no\n"), (1, "failed", "no\n")]);

@@ -91,7 +91,7 @@ async fn a_job_that_is_retried() {
     place.stage.end("late", Err(AttemptFailure::lasting("it forgot its line")));
     place.client.wait(&id).await;
     place.tried_once().await;
-    place.client.post(&format!("/v1/jobs/{id}/retry"), "").await.expect(202);
+    place.client.post(&format!("/v1/jobs/{id}/retry"), "").await.accepted();
     place.restart().await.expect_order().await;
 }
 

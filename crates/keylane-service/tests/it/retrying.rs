@@ -31,7 +31,7 @@ async fn what_was_cancelled_with_a_job_stays_so_when_only_the_failed_are_done_ag
     assert_eq!((&counts["failed"], &counts["cancelled"]), (&json!(1), &json!(2)));
     // So that it is not done before the restart.
     client.post("/v1/keys/k/pause", "").await.expect(200);
-    client.post(&format!("/v1/jobs/{id}/retry"), "").await.expect(202);
+    client.post(&format!("/v1/jobs/{id}/retry"), "").await.accepted();
     server.stop(Duration::from_secs(5)).await;
     service.stop(Duration::from_secs(5)).await;
 
@@ -50,7 +50,7 @@ async fn what_was_cancelled_with_a_job_stays_so_when_only_the_failed_are_done_ag
     stage.expect_nobody();
     // They can still be asked for.
     let all = json!({"only": "unsuccessful"}).to_string();
-    client.post(&format!("/v1/jobs/{id}/retry"), &all).await.expect(202);
+    client.post(&format!("/v1/jobs/{id}/retry"), &all).await.accepted();
     for name in ["b", "c"] {
         assert_eq!(stage.next().await, name);
         stage.succeed(name);

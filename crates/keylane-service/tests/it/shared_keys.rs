@@ -214,7 +214,7 @@ async fn a_retried_job_has_its_barriers_again() {
         place.client.post(&path, r#"{"error":"no"}"#).await.expect(204);
     }
     assert_eq!(place.client.wait(&id).await["state"], "failed");
-    place.client.post(&format!("/v1/jobs/{id}/retry"), "").await.expect(202);
+    place.client.post(&format!("/v1/jobs/{id}/retry"), "").await.accepted();
     for number in 0..3 {
         let lease = place.claim().await;
         assert_eq!(lease["number"], number);

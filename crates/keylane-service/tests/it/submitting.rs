@@ -49,7 +49,7 @@ async fn a_clients_id_is_one_job_and_works_wherever_an_id_does() {
     client.send("PATCH", path, &patch, r#"{"weight":2}"#).await.expect(200);
     client.post(&format!("{path}/cancel"), r#"{"mode":"kill"}"#).await;
     client.wait("order-4711").await;
-    client.post(&format!("{path}/retry"), r#"{"only":"unsuccessful"}"#).await.expect(202);
+    client.post(&format!("{path}/retry"), r#"{"only":"unsuccessful"}"#).await.accepted();
     client.post(&format!("{path}/cancel"), r#"{"mode":"kill"}"#).await;
     client.wait("order-4711").await;
     // With the job goes its name, and is free.

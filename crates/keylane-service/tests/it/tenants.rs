@@ -111,7 +111,7 @@ async fn the_waiting_work_of_a_tenant_is_bounded_and_others_are_taken() {
     client.post(&format!("/v1/jobs/{two}/retry"), retry).await.expect(429);
     client.post(&format!("/v1/jobs/{one}/cancel"), r#"{"mode":"kill"}"#).await;
     client.wait(&one).await;
-    client.post(&format!("/v1/jobs/{two}/retry"), retry).await.expect(202);
+    client.post(&format!("/v1/jobs/{two}/retry"), retry).await.accepted();
     assert_eq!(job(&client, &two).await["tenant"], "ann");
     stop(service, server).await;
 }

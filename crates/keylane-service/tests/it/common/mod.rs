@@ -111,6 +111,13 @@ impl Answered {
         assert_eq!(self.status, status, "{}", self.text);
         self
     }
+
+    /// Expects that a change was accepted: it is in progress, or has ended before the answer.
+    #[track_caller]
+    pub(crate) fn accepted(self) -> Self {
+        assert!(matches!(self.status, 200 | 202), "{}: {}", self.status, self.text);
+        self
+    }
 }
 
 impl Client {
