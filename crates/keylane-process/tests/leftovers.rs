@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use keylane_process::{Registry, RegistryEntry, RegistryOpenError, RegistryOptions, has_ended};
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -14,11 +14,21 @@ use rustix::process::{Pid, Signal, kill_process_group};
 struct Table {
     folder: tempfile::TempDir,
     said: Arc<Mutex<Vec<String>>>,
+    _alone: Option<MutexGuard<'static, ()>>,
 }
+
+/// One test at a time: between its fork and its exec, a child of another test has the lock of this one's table.
+static ALONE: Mutex<()> = Mutex::new(());
 
 impl Table {
     fn new() -> Self {
-        Table { folder: tempfile::tempdir().unwrap(), said: Arc::default() }
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        Table { _alone: Some(alone), ..Table::further() }
+    }
+
+    /// Another table of the same test.
+    fn further() -> Self {
+        Table { folder: tempfile::tempdir().unwrap(), said: Arc::default(), _alone: None }
     }
 
     fn path(&self) -> PathBuf {
@@ -83,7 +93,7 @@ fn registered_processes_get_sigterm_and_then_sigkill() {
     assert_eq!(signal_of(polite), Some(15));
     assert!(table.said().contains("ending 1 child processes that process"), "{}", table.said());
 
-    let table = Table::new();
+    let table = Table::further();
     let deaf = left_over(&table, "trap '' TERM; echo ready; while :; do sleep infinity; done");
     drop(table.open().unwrap());
     assert_eq!(signal_of(deaf), Some(9));
@@ -103,7 +113,7 @@ fn a_child_that_its_parent_could_not_register_is_found_by_its_tag() {
 fn a_copied_table_ends_nothing() {
     let table = Table::new();
     let child = left_over(&table, "echo ready; exec sleep infinity");
-    let copy = Table::new();
+    let copy = Table::further();
     fs::copy(table.path(), copy.path()).unwrap();
     drop(copy.open().unwrap());
     let leader = Pid::from_child(&child);
