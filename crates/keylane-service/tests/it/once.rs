@@ -37,7 +37,7 @@ async fn a_retry_whose_answer_was_lost_is_answered_again() {
     let id = client.submit(r#"{"kind":"fail","payload":1}"#).await;
     client.wait(&id).await;
     let path = format!("/v1/jobs/{id}/retry");
-    let first = keyed(&client, "POST", &path, "once", "").await.expect(202);
+    let first = keyed(&client, "POST", &path, "once", "").await.accepted();
     assert!(!is_replay(&first));
     client.wait(&id).await;
     let before = client.get(&format!("/v1/jobs/{id}")).await.json();
@@ -56,7 +56,7 @@ async fn a_retry_whose_answer_was_lost_is_answered_again() {
     // A submission has keys of its own.
     let job = r#"{"kind":"echo","payload":1}"#;
     assert!(!is_replay(&keyed(&client, "POST", "/v1/jobs", "once", job).await.expect(202)));
-    assert!(!is_replay(&keyed(&client, "POST", &path, "twice", "").await.expect(202)));
+    assert!(!is_replay(&keyed(&client, "POST", &path, "twice", "").await.accepted()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
