@@ -72,6 +72,12 @@ pub(crate) struct JobDefinition {
     pub(crate) tenant: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) run_at: Option<Timestamp>,
+    /// Time from which no subtask starts.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) expires_at: Option<Timestamp>,
+    /// The job was over or was cancelled because its time had come.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub(crate) is_expired: bool,
     pub(crate) on_error: OnError,
     pub(crate) on_fail: OnFail,
     pub(crate) attempts: u32,
@@ -103,6 +109,16 @@ impl JobDefinition {
     /// Returns the limit of its subtasks' keys; 0 if they have them one after another.
     pub(crate) fn limit(&self) -> u16 {
         self.max_per_key.filter(|limit| *limit > 1).unwrap_or(0)
+    }
+
+    /// Removes the time at which the job expires, if it has passed: the retry of an operator counts more.
+    /// Returns whether this changed the definition.
+    pub(crate) fn renew(&mut self, now: Timestamp) -> bool {
+        let is_over = self.expires_at.is_some_and(|at| at <= now);
+        if is_over {
+            (self.expires_at, self.is_expired) = (None, false);
+        }
+        is_over
     }
 
     pub(crate) fn timeout(&self) -> Option<Duration> {
@@ -169,7 +185,12 @@ pub(crate) fn check(
         let most = Kind::MAX_PER_KEY;
         format!("it is from 1 to {most}; without it, or with 1, a key's subtasks run in order")
     });
-    for (value, pointer) in [(job.delay_ms, "/delay_ms"), (job.timeout_ms, "/timeout_ms")] {
+    let durations = [
+        (job.delay_ms, "/delay_ms"),
+        (job.timeout_ms, "/timeout_ms"),
+        (job.expires_ms, "/expires_ms"),
+    ];
+    for (value, pointer) in durations {
         wrong.check(value.unwrap_or(0) <= MAX_MS, pointer, || {
             format!("{MAX_MS} is the most: a hundred years")
         });
@@ -178,9 +199,15 @@ pub(crate) fn check(
         "one of `run_at` and `delay_ms`".into()
     });
     let latest = now.0 + MAX_MS;
-    wrong.check(job.run_at.is_none_or(|at| at.0 <= latest), "/run_at", || {
-        "the time is more than a hundred years away".into()
+    for (time, pointer) in [(job.run_at, "/run_at"), (job.expires_at, "/expires_at")] {
+        wrong.check(time.is_none_or(|at| at.0 <= latest), pointer, || {
+            "the time is more than a hundred years away".into()
+        });
+    }
+    wrong.check(job.expires_at.is_none() || job.expires_ms.is_none(), "/expires_ms", || {
+        "one of `expires_at` and `expires_ms`".into()
     });
+    wrong.check(job.expires_ms != Some(0), "/expires_ms", || "1 is the least".into());
     let found = number.map(|number| kinds.get(number));
     let kind = found.as_deref();
     let split = kind.is_some_and(|kind| kind.split.is_some());
@@ -359,6 +386,8 @@ fn head_of(
         weight: job.weight.unwrap_or(1),
         tenant: job.tenant.filter(|tenant| tenant != Tenant::DEFAULT_NAME),
         run_at: run_at.filter(|at| *at > now),
+        expires_at: job.expires_at.or(job.expires_ms.map(|after| Timestamp(now.0 + after))),
+        is_expired: false,
         on_error: job.on_error.unwrap_or(kind.on_error),
         on_fail: job.on_fail.unwrap_or(kind.on_fail),
         attempts: job.attempts.unwrap_or(kind.attempts.max(1)),

@@ -89,6 +89,7 @@ fn details(job: &Job, now: Timestamp) -> String {
         ("weight", Some(job.weight).filter(|weight| *weight != 1).map(|weight| weight.to_string())),
         ("accepted", Some(ago(job.created_at))),
         ("not before", job.run_at.filter(|at| *at > now).map(|at| at.to_string())),
+        (if job.expired { "expired" } else { "expires" }, job.expires_at.map(|at| at.to_string())),
         ("began", job.started_at.map(ago)),
         ("ended", job.ended_at.map(ago)),
         ("trace", job.traceparent.clone()),

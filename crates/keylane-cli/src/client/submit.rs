@@ -107,6 +107,14 @@ pub(crate) struct SubmitArgs {
     #[arg(long, value_name = "WHEN")]
     at: Option<RunAtArg>,
 
+    /// Time from now on after which nothing more of the job starts.
+    #[arg(long, value_name = "TIME", conflicts_with = "expires_at")]
+    expires: Option<DurationArg>,
+
+    /// Time from which nothing more of the job starts, such as 2026-01-31T12:00:00Z.
+    #[arg(long, value_name = "WHEN")]
+    expires_at: Option<RunAtArg>,
+
     /// Maximum number of attempts per subtask; by default the kind's.
     #[arg(long, value_name = "N")]
     attempts: Option<u32>,
@@ -260,6 +268,10 @@ struct JobDefinition<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     delay_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    expires_at: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     on_error: Option<OnError>,
     #[serde(skip_serializing_if = "Option::is_none")]
     on_fail: Option<OnFail>,
@@ -386,6 +398,8 @@ impl SubmitArgs {
             latest: keyed && self.latest,
             run_at: self.at.map(|when| when.0),
             delay_ms: self.delay.map(millis),
+            expires_at: self.expires_at.map(|when| when.0),
+            expires_ms: self.expires.map(millis),
             on_error: self.on_error.map(|choice| match choice {
                 OnErrorArg::FinishAll => OnError::FinishAll,
                 OnErrorArg::FailFast => OnError::FailFast,
@@ -588,7 +602,8 @@ mod tests {
 
     #[test]
     fn words_that_contradict_each_other_are_refused() {
-        let wrong: [&[&str]; 5] = [
+        let wrong: [&[&str]; 6] = [
+            &["k", "--expires", "5m", "--expires-at", "2026-01-31T12:00:00Z"],
             &["k", "--id", "a", "--idempotency-key", "b"],
             &["k", "--payload", "1", "--lines", "-"],
             &["k", "--delay", "5m", "--at", "2026-01-31T12:00:00Z"],

@@ -98,6 +98,8 @@ impl SubtaskDispatcher {
             self.leases.end_expired(engine, now);
         }
         self.leases.hand_granted(engine, now);
+        // Before anything starts.
+        let more_expire = engine.expire_due(now);
         engine.take_due(now);
         engine.enter_slice(now);
         self.admit_held_back(engine, starts);
@@ -117,8 +119,10 @@ impl SubtaskDispatcher {
             }
         }
         self.persistence.write_next(engine);
-        let next = engine.scheduler.next_timeout().map_or(MAX_SLEEP, |at| self.clock.until(at));
-        let is_left = engine.scheduler.has_work();
+        let next =
+            engine.scheduler.next_timeout().into_iter().chain(engine.next_job_expiry()).min();
+        let next = next.map_or(MAX_SLEEP, |at| self.clock.until(at));
+        let is_left = engine.scheduler.has_work() || more_expire;
         let trash = engine.scheduler.take_trash();
         // Fair, so that waiting threads get the lock between two slices.
         MutexGuard::unlock_fair(guard);

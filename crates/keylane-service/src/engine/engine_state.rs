@@ -30,7 +30,7 @@
 //! and batches are written in order (5) and whole. After a restart the lane continues behind that
 //! prefix: some subtasks run again, in their order, and none is skipped.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use keylane_allocate::Rule;
@@ -82,6 +82,8 @@ pub(super) struct EngineState {
     pub(super) workers: WorkerTable,
     /// Lower bound of the earliest lease expiry.
     pub(super) next_expiry: Option<Timestamp>,
+    /// Jobs with a time at which they expire, by that time. `expiry.rs` has the protocol.
+    pub(super) expiring: BTreeSet<(Timestamp, JobNumber)>,
     /// Delayed jobs whose start time has passed and that have no place in the order yet.
     pub(super) due: VecDeque<JobNumber>,
     /// Jobs that changed since the last job events.
@@ -151,6 +153,7 @@ impl EngineState {
             claimers: WorkClaims::default(),
             workers: WorkerTable::default(),
             next_expiry: None,
+            expiring: BTreeSet::new(),
             due: VecDeque::new(),
             changed: HashSet::new(),
             totals: ServiceTotals::default(),
@@ -403,6 +406,7 @@ pub(super) struct ServiceTotals {
     pub(super) jobs_succeeded: u64,
     pub(super) jobs_failed: u64,
     pub(super) jobs_cancelled: u64,
+    pub(super) jobs_expired: u64,
     pub(super) leases_lost: u64,
     pub(super) starts: u64,
     /// Subtasks that began before their turn with a key, according to the order check. Must stay 0.

@@ -24,16 +24,11 @@ impl Control {
         mode: CancelMode,
         now: Timestamp,
     ) -> Result<(), RequestError> {
-        let live = engine.live.get_mut(&job).ok_or_else(over)?;
+        let live = engine.live.get(&job).ok_or_else(over)?;
         if live.is_closing {
             return Err(over());
         }
-        live.cancelling = true;
-        live.touch(&mut engine.versions);
-        let status = live.status();
-        engine.unwritten.changes.status(job, status);
-        engine.changed.insert(job);
-        engine.drop_rest(job, false, now);
+        engine.cancel_rest(job, now);
         if mode == CancelMode::Kill {
             let runs = engine.running.values().filter(|running| running.job == job);
             runs.for_each(|running| running.cancel.cancel());

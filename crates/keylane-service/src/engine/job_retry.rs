@@ -80,6 +80,10 @@ impl JobRetries {
         let status = JobStatus { started_ms: again.started, ..JobStatus::of(Stored::Waiting) };
         let first = again.parts.pop_front().unwrap_or_default();
         changes.reopen(id.number(), first.reopened, now.0, status);
+        if again.head.renew(now) {
+            let bytes = serde_json::to_vec(&again.head).expect("a head can be written as JSON");
+            changes.head(id.number(), bytes);
+        }
         self.audit.add(act, &mut changes);
         let (reply, replied) = tokio::sync::oneshot::channel();
         let this = Arc::clone(self);
@@ -229,6 +233,7 @@ impl JobRetries {
         };
         let tenant = live.head.tenant.clone();
         engine.live.insert(number, live);
+        engine.watch_expiry(number);
         if again.has_latest {
             engine.careful.insert(number);
         }

@@ -67,6 +67,12 @@ impl Metrics<'_> {
             &[("", number(totals.jobs_accepted))],
         )?;
         to.metric(
+            "jobs_expired_total",
+            "counter",
+            "Jobs whose remaining subtasks were cancelled at their `expires_at`.",
+            &[("", number(totals.jobs_expired))],
+        )?;
+        to.metric(
             "jobs_total",
             "counter",
             "Finished jobs.",

@@ -38,6 +38,7 @@ mod engine_dependencies;
 mod engine_state;
 pub(crate) mod events;
 mod executor;
+mod expiry;
 mod failures;
 mod fences;
 mod held_jobs;

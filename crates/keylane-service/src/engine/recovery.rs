@@ -149,6 +149,7 @@ impl Recovery {
         engine.key_bytes += live.key_bytes;
         let tenant = live.head.tenant.clone();
         engine.live.insert(number, live);
+        engine.watch_expiry(number);
         engine.unfinished.add(tenant.as_deref(), waiting.subtasks.len() as u64);
         engine.order.entered(number);
         let accepted = engine.scheduler.accept(new, now.0);

@@ -228,6 +228,7 @@ impl Submission {
         };
         let tenant = live.head.tenant.clone();
         engine.live.insert(number, live);
+        engine.watch_expiry(number);
         if has_latest {
             engine.careful.insert(number);
         }

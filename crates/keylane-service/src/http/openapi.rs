@@ -356,9 +356,9 @@ mod tests {
         assert!(plain.get("keys").is_none() && plain.get("subtasks").is_none());
         assert!(of(r#"["kind","subtasks"]"#)["properties"].get("payload").is_none());
         assert!(ways.iter().all(|way| way["additionalProperties"] == false));
-        let times = ["run_at", "delay_ms"]
+        let times = ["run_at", "delay_ms", "expires_at", "expires_ms"]
             .map(|name| ways.iter().filter(|way| way["properties"].get(name).is_some()).count());
-        assert_eq!(times, [ways.len() / 2; 2]);
+        assert_eq!(times, [ways.len() / 2; 4]);
         let claim = &schemas["ClaimRequest"]["properties"];
         assert_eq!(claim["kinds"]["items"]["enum"], json!(["remote"]));
         assert_eq!(

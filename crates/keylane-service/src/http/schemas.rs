@@ -85,7 +85,9 @@ fn limits() -> Vec<(&'static str, &'static str, Value)> {
         ("SubmitJob", "timeout_ms", read_body(1, MAX_MS)),
         ("SubmitJob", "max_per_key", read_body(1, Kind::MAX_PER_KEY.into())),
         ("SubmitJob", "delay_ms", read_body(0, MAX_MS)),
-        ("SubmitJob", "run_at", time),
+        ("SubmitJob", "run_at", time.clone()),
+        ("SubmitJob", "expires_at", time),
+        ("SubmitJob", "expires_ms", read_body(1, MAX_MS)),
         ("SubmitJob", "key", key()),
         ("SubmitJob", "keys", keys()),
         ("SubmitJob", "shared_keys", keys()),
@@ -145,7 +147,7 @@ pub(super) fn complete(schemas: &mut Value, kinds: &KindRegistry) {
     schemas["LeaseEnd"] = lease_end(&schemas["LeaseEnd"]);
     schemas["SubmitSubtask"] = subtask(&schemas["SubmitSubtask"]);
     let job = schemas["SubmitJob"].take();
-    let mut scheduled = without(job.clone(), &["run_at"]);
+    let mut scheduled = without(job.clone(), &["run_at", "expires_at"]);
     // The scheduler adds two labels.
     scheduled["properties"]["labels"]["maxProperties"] = json!(MAX_LABELS - 2);
     schemas["ScheduledJob"] = submission(scheduled, kinds);
@@ -228,7 +230,8 @@ fn with_latest(mut schema: Value, value: bool) -> Value {
 }
 
 /// Schema of a submission: either `subtasks`, or a payload with `key`, `keys` or `shared_keys`; for a kind that
-/// splits its jobs, a payload alone. At most one of `run_at` and `delay_ms`.
+/// splits its jobs, a payload alone. At most one of `run_at` and `delay_ms`, and
+/// one of `expires_at` and `expires_ms`.
 fn submission(schema: Value, kinds: &KindRegistry) -> Value {
     let description = schema["description"].clone();
     let named = |splits: bool| -> Vec<String> {
@@ -237,8 +240,10 @@ fn submission(schema: Value, kinds: &KindRegistry) -> Value {
         named.map(|entry| entry.name.to_string()).collect()
     };
     let mut ways = Vec::new();
-    for time in ["run_at", "delay_ms"] {
-        let mut plain = without(schema.clone(), &[time]);
+    let times = ["run_at", "delay_ms"].into_iter();
+    let times = times.flat_map(|begin| ["expires_at", "expires_ms"].map(|end| [begin, end]));
+    for excluded in times {
+        let mut plain = without(schema.clone(), &excluded);
         let mut split =
             without(plain.clone(), &["subtasks", "key", "keys", "shared_keys", "latest"]);
         plain["properties"]["kind"]["enum"] = json!(named(false));

@@ -20,7 +20,9 @@ pub(super) fn judge(entries: &[Entry]) -> Vec<String> {
         state.begin_entry(place, entry);
         match &entry.event {
             Event::Submitting { spec, .. } => state.submitting(spec),
-            Event::Accepted { job, id, run_at } => state.accepted(*job, id, *run_at),
+            Event::Accepted { job, id, run_at, expires_at } => {
+                state.accepted(*job, id, *run_at, *expires_at);
+            }
             Event::Started(run) => state.started(*run),
             Event::Ended(run, end) => state.ended(*run, *end),
             Event::Reported { fence, status, sent } => state.reported(*fence, *status, *sent),
@@ -54,7 +56,9 @@ pub(super) fn judge(entries: &[Entry]) -> Vec<String> {
                     state.fail("the store is open after the stop".into());
                 }
             }
-            Event::Slept { ms } => state.slept += ms,
+            Event::Slept { ms } => {
+                (state.slept, state.woke_at) = (state.slept + ms, Some(state.at));
+            }
             Event::Full(is_full) => state.full(*is_full),
             Event::Healed => (state.is_healed, state.healed_at) = (true, state.wall),
             Event::Checked { damage } if damage.is_empty() => {}

@@ -154,9 +154,13 @@ fn add(world: &World, random: &mut Random, batch: Option<usize>) -> usize {
 /// Notes the answer that a job is accepted.
 fn accepted(world: &World, job: usize, answer: &Value) {
     let id = answer["id"].as_str().unwrap().to_owned();
-    let run_at = answer.get("run_at").map(|at| serde_json::from_value(at.clone()).unwrap());
+    let time = |field: &str| {
+        let time = answer.get(field).map(|at| serde_json::from_value(at.clone()).unwrap());
+        time.map(|Timestamp(at)| at)
+    };
+    let (run_at, expires_at) = (time("run_at"), time("expires_at"));
     world.accepted.lock().unwrap().push((job, id.clone()));
-    world.record(Event::Accepted { job, id, run_at: run_at.map(|Timestamp(at)| at) });
+    world.record(Event::Accepted { job, id, run_at, expires_at });
 }
 
 /// Performs an action. Returns false if it must be repeated.

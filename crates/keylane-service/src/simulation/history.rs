@@ -118,7 +118,7 @@ pub(super) enum Event {
     /// A client sends a job for the first time.
     Submitting { job: usize, spec: JobSpec },
     /// A client has the answer that the job is accepted.
-    Accepted { job: usize, id: String, run_at: Option<u64> },
+    Accepted { job: usize, id: String, run_at: Option<u64>, expires_at: Option<u64> },
     /// A handler or a remote worker begins.
     Started(Run),
     /// The results that a fan-in has got.

@@ -149,6 +149,8 @@ pub(super) struct JobSpec {
     pub(super) tenant: Option<&'static str>,
     /// Delay before its start, in milliseconds.
     pub(super) delay: Option<u64>,
+    /// Time after its acceptance from which nothing of it starts, in milliseconds.
+    pub(super) expires: Option<u64>,
     /// Number of the batch in which it is submitted.
     pub(super) batch: Option<usize>,
 }
@@ -171,7 +173,11 @@ impl JobSpec {
         // Without a random number, so that the kept histories have their meaning.
         let tenant = [None, Some(SMALL), Some(LARGE), Some("unknown")];
         let tenant = tenant[(weight as usize + subtasks.len()) % 4];
-        JobSpec { kind, subtasks, weight, max_per_key, tenant, delay, batch: None }
+        // Some expire before they may start, most while they wait or run.
+        let sum: u64 = subtasks.iter().flat_map(|it| &it.all).map(|key| u64::from(*key) + 1).sum();
+        let expires = (weight == 3 && count.is_multiple_of(2))
+            .then(|| delay.unwrap_or(0) / 2 + 400 * (sum + 1));
+        JobSpec { kind, subtasks, weight, max_per_key, tenant, delay, expires, batch: None }
     }
 
     /// Returns whether the job has a split and a fan-in.
@@ -211,6 +217,9 @@ impl JobSpec {
         }
         if let Some(delay) = self.delay {
             body["delay_ms"] = json!(delay);
+        }
+        if let Some(expires) = self.expires {
+            body["expires_ms"] = json!(expires);
         }
         body
     }

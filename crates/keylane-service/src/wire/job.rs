@@ -59,6 +59,13 @@ pub struct SubmitJob {
     /// Minimum delay before the start, in milliseconds.
     #[serde(default, deserialize_with = "whole")]
     pub delay_ms: Option<u64>,
+    /// Time from which no subtask of the job starts: those that have not started are cancelled, and
+    /// running ones may finish. Of a job whose time has passed, none starts.
+    #[serde(default)]
+    pub expires_at: Option<Timestamp>,
+    /// The same as a time after the submission, in milliseconds.
+    #[serde(default, deserialize_with = "whole")]
+    pub expires_ms: Option<u64>,
     /// Whether other subtasks go on after a subtask has failed on its last attempt; default: the
     /// kind's setting.
     #[serde(default)]
@@ -289,6 +296,12 @@ pub struct Job {
     /// Earliest start time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run_at: Option<Timestamp>,
+    /// Time from which no subtask starts.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub expires_at: Option<Timestamp>,
+    /// Whether subtasks were cancelled because the job has expired.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub expired: bool,
     /// Estimated time to its end at its present speed, in milliseconds. Absent before the first
     /// subtask has ended, and while subtasks wait for an operator, a worker or disk space.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -11,6 +11,7 @@ mod crash;
 mod disk_full;
 mod encryption;
 mod event_stream_connection;
+mod expiry;
 mod fairness;
 mod following;
 mod guards;

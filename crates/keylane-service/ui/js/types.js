@@ -41,6 +41,8 @@
  * @property {string} [started_at]
  * @property {string} [ended_at]
  * @property {string} [run_at]
+ * @property {string} [expires_at]
+ * @property {boolean} [expired]
  * @property {number} [eta_ms]
  * @property {Because[]} [waiting_because]
  * @property {unknown} [result]

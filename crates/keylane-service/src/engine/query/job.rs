@@ -130,6 +130,8 @@ fn plain_view(id: JobId, head: &JobDefinition, created: Timestamp, counts: Count
         started_at: None,
         ended_at: None,
         run_at: head.run_at,
+        expires_at: head.expires_at,
+        expired: head.is_expired,
         eta_ms: None,
         traceparent: head.trace.as_ref().map(|trace| trace.traceparent().to_owned()),
         tracestate: head.trace.as_ref().and_then(|trace| trace.tracestate().map(str::to_owned)),

@@ -156,6 +156,11 @@ impl Schedules {
             let why = "the schedule says when: a job may have `delay_ms`";
             return Err(RequestError::Invalid(vec![("/run_at".to_owned(), why.to_owned())]));
         }
+        if job.expires_at.is_some() {
+            let why =
+                "it is the same moment for each job of the schedule: a job may have `expires_ms`";
+            return Err(RequestError::Invalid(vec![("/expires_at".to_owned(), why.to_owned())]));
+        }
         job_definition::check(job, false, &self.kinds, &self.tenants, &self.bounds, now).map(drop)
     }
 

@@ -30,6 +30,8 @@ impl State {
             submitted: self.place,
             accepted: None,
             run_at: None,
+            expires_at: None,
+            expired_since: None,
             highest: wall,
             walls: (self.wall, wall),
             enters: enters_at_once.then_some(self.place),
@@ -47,7 +49,13 @@ impl State {
         });
     }
 
-    pub(super) fn accepted(&mut self, job: usize, id: &str, run_at: Option<u64>) {
+    pub(super) fn accepted(
+        &mut self,
+        job: usize,
+        id: &str,
+        run_at: Option<u64>,
+        expires_at: Option<u64>,
+    ) {
         if let Some(other) = self.jobs.iter().position(|job| job.id == id) {
             self.fail(format!("jobs {job} and {other} have the same id"));
         }
@@ -57,7 +65,7 @@ impl State {
         if run_at.is_some_and(|at| at <= job.highest) && !job.spec.has_steps() {
             job.may_enter(place);
         }
-        job.run_at = run_at;
+        (job.run_at, job.expires_at) = (run_at, expires_at);
         if job.enters_at_once() {
             job.entered = job.entered.or(Some(place));
         }

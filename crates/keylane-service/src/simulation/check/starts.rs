@@ -194,6 +194,9 @@ impl State {
         if holds(job.cancelled_since) && !job.is_retried {
             wrong.push("begins in a cancelled job".to_owned());
         }
+        if holds(job.expired_since) && !job.is_retried {
+            wrong.push("begins in an expired job".to_owned());
+        }
         if holds(job.pause.since) {
             wrong.push("begins in a paused job".to_owned());
         }

@@ -59,6 +59,8 @@ pub(super) struct State {
     pub(super) full_until: u64,
     /// Steady time at which the wall clock was set last.
     pub(super) set_at: Option<u64>,
+    /// Steady time at which the machine woke last.
+    pub(super) woke_at: Option<u64>,
     pub(super) is_healed: bool,
     pub(super) broken: Vec<String>,
 }
@@ -109,6 +111,10 @@ pub(super) struct Job {
     pub(super) accepted: Option<Moment>,
     /// Earliest wall time of its start.
     pub(super) run_at: Option<u64>,
+    /// Wall time from which nothing of it starts.
+    pub(super) expires_at: Option<u64>,
+    /// Time without sleep since which the service certainly sees this time.
+    pub(super) expired_since: Option<u64>,
     /// Highest wall time since its submission.
     pub(super) highest: u64,
     /// Lowest and highest wall time since its last start, while old jobs may be removed.
@@ -193,7 +199,7 @@ impl State {
             Event::Opened { .. } => self.doubted_until = 0,
             _ => {}
         }
-        let wall = self.counted_wall();
+        let (wall, certain, awake) = (self.counted_wall(), self.certain_wall(), self.awake());
         let removes = self.doubted_until <= self.at;
         for job in &mut self.jobs {
             job.highest = job.highest.max(wall);
@@ -201,6 +207,10 @@ impl State {
             if removes {
                 job.walls = (lowest.min(entry.wall), highest.max(wall));
             }
+            let may_expire = |job: &Job| job.expires_at.is_none_or(|at| at <= job.highest);
+            job.is_cancelled |= job.spec.expires.is_some() && may_expire(job);
+            let is_expired = job.expires_at.is_some_and(|at| at <= certain);
+            job.expired_since = job.expired_since.or(Some(awake)).filter(|_| is_expired);
             let is_due = job.spec.delay.is_some() && job.run_at.is_some_and(|at| at <= job.highest);
             if is_due && !job.spec.has_steps() {
                 job.may_enter(place);
@@ -224,6 +234,13 @@ impl State {
             Some((wall, at)) if self.at < at + FOLLOWS => self.wall.max(wall + (self.at - at)),
             _ => self.wall,
         }
+    }
+
+    /// Returns a wall time that the service certainly sees or is past: none while it may not have followed
+    /// the clock.
+    fn certain_wall(&self) -> u64 {
+        let changed = self.set_at.into_iter().chain(self.woke_at).max();
+        if changed.is_some_and(|at| self.at <= at + FOLLOWS) { 0 } else { self.wall }
     }
 
     /// Returns the time without the sleep of the machine.

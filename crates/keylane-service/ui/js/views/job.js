@@ -210,6 +210,7 @@ function factRows(job, weight) {
     ["Weight", weight],
     ["Submitted", ago(job.created_at)],
     ["Start time", job.run_at && new Date(job.run_at).toLocaleString()],
+    [job.expired ? "Expired" : "Expires", job.expires_at && new Date(job.expires_at).toLocaleString()],
     ["Started", job.started_at && ago(job.started_at)],
     ["Ended", job.ended_at && ago(job.ended_at)],
     ["Duration", job.started_at && job.ended_at && duration(Date.parse(job.ended_at) - Date.parse(job.started_at))],
