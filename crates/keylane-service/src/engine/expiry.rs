@@ -5,7 +5,8 @@
 //! 1. A job that has the time is in `expiring` from its acceptance, its recovery or its retry on, in the same critical
 //!    section in which it enters `live`. It need not leave `expiring` when it ends: an entry without a live job is dropped.
 //! 2. The dispatcher expires jobs before it starts subtasks, in the same critical section and at the same moment `now`.
-//!    So no subtask is started at a time from `expires_at` on, also not by the first step after a restart.
+//!    So no subtask is chosen at a time from `expires_at` on, also not by the first step after a restart. One chosen
+//!    before may reach its handler when its start mark is on the disk, which takes longer on a slow or full disk.
 //! 3. Expiry is a cancellation: what has not started ends as cancelled, and what runs may finish, on a remote worker
 //!    too. The mark in the head of the job is in the same batch as its status, so that both are on the disk, or neither;
 //!    without them, the next process expires it again, before it starts anything.

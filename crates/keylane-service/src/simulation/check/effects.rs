@@ -204,6 +204,14 @@ impl State {
             Command::PauseKind { kind } => {
                 pause(self.kinds.entry(kind).or_default(), sent, since);
             }
+            // A pause sent before this answer may have been executed before the request to resume.
+            Command::ResumeJob { job } | Command::RetryJob { job } => {
+                resume(&mut self.jobs[job].pause, self.place);
+            }
+            Command::ResumeKey { key } => resume(self.keys.entry(key).or_default(), self.place),
+            Command::ResumeKind { kind } => {
+                resume(self.kinds.entry(kind).or_default(), self.place);
+            }
             _ => {}
         }
     }

@@ -1,6 +1,6 @@
 //! Rules for the start of an attempt.
 
-use super::state::{FOLLOWS, Job, State, Task};
+use super::state::{FOLLOWS, Job, State, Task, WRITTEN};
 use crate::simulation::history::{Command, Run};
 use crate::simulation::work::{
     BURST, FAN_IN, JobKind, KEY_INTERVAL, RATE, RATED_AT_ONCE, RunEnd, SLOTS, SMALL, SMALL_AT_ONCE,
@@ -194,7 +194,10 @@ impl State {
         if holds(job.cancelled_since) && !job.is_retried {
             wrong.push("begins in a cancelled job".to_owned());
         }
-        if holds(job.expired_since) && !job.is_retried {
+        // An attempt chosen before may begin only when its start mark is on the disk.
+        let is_written = |since: u64| since.max(self.full_until) + WRITTEN < self.awake();
+        let is_late = holds(job.expired_since) && job.expired_since.is_some_and(is_written);
+        if is_late && !self.is_full && !job.is_retried {
             wrong.push("begins in an expired job".to_owned());
         }
         if holds(job.pause.since) {

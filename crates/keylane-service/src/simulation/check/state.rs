@@ -7,7 +7,7 @@ use crate::simulation::work::{JobKind, JobSpec, RunEnd, SubtaskKeys};
 
 /// Time after which an end is on the disk for certain, in milliseconds without full disk: some slow
 /// writes.
-const WRITTEN: u64 = 6_000;
+pub(super) const WRITTEN: u64 = 6_000;
 
 /// Forward step of the wall clock that is trusted at once, and the time for which it is not trusted
 /// after a larger one, both in milliseconds.
