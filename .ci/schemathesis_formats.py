@@ -23,9 +23,11 @@ schemathesis.openapi.format(
 
 @schemathesis.hook
 def before_call(context, case, kwargs):
-    # A worker that asks for work waits for as long as it says.
-    if isinstance(case.body, dict) and isinstance(case.body.get("wait_ms"), (int, float)):
-        case.body["wait_ms"] = min(case.body["wait_ms"], 1)
+    # A worker that asks for work waits for as long as it says, also with the reports of its leases.
+    body = case.body if isinstance(case.body, dict) else {}
+    for asked in (body, body.get("claim")):
+        if isinstance(asked, dict) and isinstance(asked.get("wait_ms"), (int, float)):
+            asked["wait_ms"] = min(asked["wait_ms"], 1)
     # Another request under a key is refused, as it should be.
     headers = case.headers or {}
     if "Idempotency-Key" in headers:
