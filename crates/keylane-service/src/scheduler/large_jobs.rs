@@ -16,8 +16,9 @@
 //!    whatever its keys are. The next slice of another entry enters if none of its keys is a key of an
 //!    earlier entry. The queue remembers the keys of an entry (`entry_queue_keys.rs`): all keys that it came
 //!    with, entered or not. So while a large job enters, only jobs that share a key with it wait. A
-//!    job's second entry does not pass its first one. Subtasks without keys are in no lane, so they
-//!    have no order to keep.
+//!    job's second entry does not pass its first one. Subtasks without keys pass all entries: they are
+//!    in no lane, so they have no order to keep. Those of a job with barriers are in the lane of the job,
+//!    and wait for its earlier entries.
 //! 3. **A job lives while it has an entry.** It counts the subtasks in its entries as `entering`,
 //!    the allocator counts them as waiting, and so neither ends the job. Entered subtasks may start
 //!    while the rest enters.
@@ -254,8 +255,10 @@ impl Scheduler {
             accepted.over = self.conclude(slot, now);
             return;
         }
-        self.jobs[slot].has_barriers |= packed.has_barriers();
-        let passes = !packed.has_keys();
+        let job = &mut self.jobs[slot];
+        job.has_barriers |= packed.has_barriers();
+        // An earlier entry of the job may have a barrier that has not entered.
+        let passes = !packed.has_keys() && (!job.has_barriers || job.entries.is_empty());
         let number = self.next_entry;
         self.next_entry += 1;
         self.line.insert(number, PendingEntry { job: slot, packed, is_open });
