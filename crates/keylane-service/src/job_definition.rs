@@ -75,7 +75,7 @@ pub(crate) struct JobDefinition {
     /// Time from which no subtask starts.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) expires_at: Option<Timestamp>,
-    /// The job was over or was cancelled because its time had come.
+    /// Whether this time came before the end of the job.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub(crate) is_expired: bool,
     pub(crate) on_error: OnError,
@@ -114,7 +114,8 @@ impl JobDefinition {
     /// Removes the time at which the job expires, if it has passed: the retry of an operator counts more.
     /// Returns whether this changed the definition.
     pub(crate) fn renew(&mut self, now: Timestamp) -> bool {
-        let is_over = self.expires_at.is_some_and(|at| at <= now);
+        // The clock may have been set back since.
+        let is_over = self.is_expired || self.expires_at.is_some_and(|at| at <= now);
         if is_over {
             (self.expires_at, self.is_expired) = (None, false);
         }

@@ -7,9 +7,12 @@
 //! 2. The dispatcher expires jobs before it starts subtasks, in the same critical section and at the same moment `now`.
 //!    So no subtask is chosen at a time from `expires_at` on, also not by the first step after a restart. One chosen
 //!    before may reach its handler when its start mark is on the disk, which takes longer on a slow or full disk.
-//! 3. Expiry is a cancellation: what has not started ends as cancelled, and what runs may finish, on a remote worker
-//!    too. The mark in the head of the job is in the same batch as its status, so that both are on the disk, or neither;
-//!    without them, the next process expires it again, before it starts anything.
+//! 3. A job of which something has not started is cancelled; what runs may finish, on a remote worker too. A job of
+//!    which everything has started finishes without further attempts: it ends as its attempts do, and a key that it has
+//!    stopped stays stopped.
+//! 4. The mark in the head of the job is in the same batch as its status, so that both are on the disk, or neither.
+//!    Without them the next process expires the job again, and with them it decides again by what is left (3): an attempt
+//!    that the crash has cut off gets no further one.
 //!
 //! The time is compared with the wall clock as the service follows it (`clock.rs`), like `run_at`.
 
@@ -23,9 +26,9 @@ use crate::wire::Timestamp;
 const MAX_AT_ONCE: usize = 256;
 
 impl EngineState {
-    /// Watches the expiry of a job that has just entered `live`, if it has one.
+    /// Watches the expiry of a job that has just entered `live`, if it is still to come.
     pub(super) fn watch_expiry(&mut self, job: JobNumber) {
-        let Some(live) = self.live.get(&job) else { return };
+        let Some(live) = self.live.get(&job).filter(|live| !live.head.is_expired) else { return };
         if let Some(at) = live.head.expires_at {
             self.expiring.insert((at, job));
         }
@@ -62,7 +65,16 @@ impl EngineState {
         live.head = Arc::new(head);
         self.unwritten.changes.head(job, bytes);
         self.totals.jobs_expired += 1;
-        self.cancel_rest(job, now);
+        live.touch(&mut self.versions);
+        self.changed.insert(job);
+        self.end_expired(job, now);
+    }
+
+    /// Lets an expired job finish, or cancels it if something has not started.
+    pub(super) fn end_expired(&mut self, job: JobNumber, now: Timestamp) {
+        if !self.scheduler.let_finish(job) {
+            self.cancel_rest(job, now);
+        }
     }
 
     /// Cancels what has not started of a job that is neither over nor being cancelled.

@@ -69,7 +69,7 @@ impl Metrics<'_> {
         to.metric(
             "jobs_expired_total",
             "counter",
-            "Jobs whose remaining subtasks were cancelled at their `expires_at`.",
+            "Jobs that were unfinished at their `expires_at`.",
             &[("", number(totals.jobs_expired))],
         )?;
         to.metric(

@@ -142,6 +142,7 @@ impl Recovery {
             ..new_job(number, self.kinds.reserve(&live.head.kind), &live.head, keys_and_attempts)
         };
         let (is_cancelling, has_failed_step) = (live.cancelling, ended.has_failed_step);
+        let is_expired = live.head.is_expired;
         let has_keys = waiting.subtasks.iter().any(|(_, keys, _)| !keys.is_empty());
         if waiting.subtasks.iter().any(|(_, keys, _)| keys.is_latest) {
             engine.careful.insert(number);
@@ -164,6 +165,8 @@ impl Recovery {
         // A decision before the end of the process stays in force.
         if is_cancelling || is_failing || has_failed_step {
             engine.drop_rest(number, !is_cancelling, now);
+        } else if is_expired {
+            engine.end_expired(number, now);
         }
         Ok(HoldCandidate { job: number, entered: job.entered, has_keys })
     }

@@ -22,6 +22,16 @@ pub(super) enum JobPhase {
     Failing,
     /// The job was cancelled. Finished when all runs have ended.
     Cancelled,
+    /// Everything has started, and no failed attempt is followed by another one. Finished when all runs have ended,
+    /// and an operator has released the stopped keys.
+    Finishing,
+}
+
+impl JobPhase {
+    /// Whether the job has dropped what did not run.
+    pub(super) fn is_dropped(self) -> bool {
+        matches!(self, JobPhase::Failing | JobPhase::Cancelled)
+    }
 }
 
 /// Progress of the split or the fan-in.
@@ -120,9 +130,9 @@ impl ScheduledJob {
         match self.course {
             JobPhase::Cancelled => JobOutcome::Cancelled,
             JobPhase::Failing => JobOutcome::Failed,
-            JobPhase::Open if self.counts.failed > 0 || self.step_failed => JobOutcome::Failed,
-            JobPhase::Open if self.counts.cancelled > 0 => JobOutcome::Cancelled,
-            JobPhase::Open => JobOutcome::Succeeded,
+            _ if self.counts.failed > 0 || self.step_failed => JobOutcome::Failed,
+            _ if self.counts.cancelled > 0 => JobOutcome::Cancelled,
+            _ => JobOutcome::Succeeded,
         }
     }
 }

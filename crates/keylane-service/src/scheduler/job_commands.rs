@@ -1,6 +1,6 @@
 //! Commands of operators on jobs and on the whole scheduler.
 
-use super::job::JobPhase;
+use super::job::{JobPhase, ScheduledJob, StepState};
 use super::state::Scheduler;
 use super::task::TaskPhase;
 use super::{CancelResult, Step};
@@ -49,10 +49,34 @@ impl Scheduler {
         self.drop_as(job, JobPhase::Failing, now)
     }
 
+    /// Lets a job finish without further attempts, if all its steps have started; a command on a stopped key still
+    /// retries its head. Returns whether the job finishes that way, or is already cancelled, failing or over.
+    pub fn let_finish(&mut self, job: JobNumber) -> bool {
+        let Some(slot) = self.find(job) else { return true };
+        let fan_in_runs = || {
+            let mut running = self.runs.values().map(|run| &self.tasks[run.task]);
+            running.any(|task| task.job == slot && task.number == Step::FanIn.number())
+        };
+        let ScheduledJob { scheduled, course, counts, split, fan_in, is_fed, .. } =
+            &self.jobs[slot];
+        if *course != JobPhase::Open {
+            return true;
+        }
+        let is_left = scheduled.is_some()
+            || *is_fed
+            || counts.unfinished() > counts.running + counts.stopped
+            || *split != StepState::Over
+            || *fan_in != StepState::Over && !fan_in_runs();
+        if !is_left {
+            self.jobs[slot].course = JobPhase::Finishing;
+        }
+        !is_left
+    }
+
     fn drop_as(&mut self, job: JobNumber, course: JobPhase, now: u64) -> Option<CancelResult> {
         let now = self.at(now);
         let slot = self.find(job)?;
-        if self.jobs[slot].course == JobPhase::Open {
+        if !self.jobs[slot].course.is_dropped() {
             self.jobs[slot].course = course;
         }
         let dropped = self.drop_rest(slot, now);

@@ -30,7 +30,7 @@
 //!    once, removes its entries from the queue, and gets no more slots. Its tasks stay in their lanes
 //!    until its sweep removes them, slice by slice. Until then they are *dropped*: they never become
 //!    ready, their timers and the commands on keys skip them, and the job is not finished. A job has
-//!    at most one sweep, which is made when its course leaves `Open`.
+//!    at most one sweep, which is made when its course becomes `Failing` or `Cancelled`.
 //!
 //! # Proof of order
 //!
@@ -222,7 +222,9 @@ impl Scheduler {
         // Unfed subtasks count as entering, or as cancelled if the job was cancelled since.
         match job.course {
             JobPhase::Open => counts.entering -= ended,
-            JobPhase::Failing | JobPhase::Cancelled => counts.cancelled -= ended,
+            JobPhase::Failing | JobPhase::Cancelled | JobPhase::Finishing => {
+                counts.cancelled -= ended;
+            }
         }
         counts.succeeded += succeeded;
         counts.failed += failed;

@@ -179,7 +179,11 @@ impl Scheduler {
                 (job.split, job.step_failed) = (StepState::Over, job.step_failed | failed)
             }
             Step::FanIn => {
-                (job.fan_in, job.step_failed) = (StepState::Over, job.step_failed | failed)
+                (job.fan_in, job.step_failed) = (StepState::Over, job.step_failed | failed);
+                // Another attempt was due. The job ends with its fan-in.
+                if job.course == JobPhase::Finishing && fate == SubtaskFate::Cancelled {
+                    job.course = JobPhase::Cancelled;
+                }
             }
             Step::Subtask(_) => match fate {
                 SubtaskFate::Succeeded => job.counts.succeeded += 1,
@@ -205,7 +209,7 @@ impl Scheduler {
     /// dropped subtasks.
     pub(super) fn fail_fast(&mut self, slot: u32, now: u64) -> u64 {
         let job = &mut self.jobs[slot];
-        if job.on_error != JobFailurePolicy::FailFast || job.course != JobPhase::Open {
+        if job.on_error != JobFailurePolicy::FailFast || job.course.is_dropped() {
             return 0;
         }
         job.course = JobPhase::Failing;
@@ -234,7 +238,7 @@ fn judge(
     match again_at {
         Some(_) if !goes_on => SubtaskFate::Cancelled,
         Some(at) if has_more => SubtaskFate::Again { at },
-        _ if goes_on && stops => SubtaskFate::Stopped,
+        _ if stops && !job.course.is_dropped() => SubtaskFate::Stopped,
         _ => SubtaskFate::Failed,
     }
 }

@@ -59,8 +59,8 @@ pub struct SubmitJob {
     /// Minimum delay before the start, in milliseconds.
     #[serde(default, deserialize_with = "whole")]
     pub delay_ms: Option<u64>,
-    /// Time from which no subtask of the job starts: those that have not started are cancelled, and
-    /// running ones may finish. Of a job whose time has passed, none starts.
+    /// Time from which no subtask of the job starts. Those that have not started by then are cancelled, and
+    /// running ones may finish.
     #[serde(default)]
     pub expires_at: Option<Timestamp>,
     /// The same as a time after the submission, in milliseconds.
@@ -299,7 +299,7 @@ pub struct Job {
     /// Time from which no subtask starts.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub expires_at: Option<Timestamp>,
-    /// Whether subtasks were cancelled because the job has expired.
+    /// Whether this time came before the end of the job.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub expired: bool,
     /// Estimated time to its end at its present speed, in milliseconds. Absent before the first

@@ -108,7 +108,7 @@ impl Scheduler {
                 as u64
         };
         assert_eq!(progress.running + restored, counted.running + steps(&[TaskPhase::Running]));
-        if job.course != JobPhase::Open {
+        if job.course.is_dropped() {
             assert_eq!(counted.unfinished(), counted.running);
             return;
         }

@@ -56,6 +56,13 @@ enum Course {
     Open,
     Failing,
     Cancelled,
+    Finishing,
+}
+
+impl Course {
+    fn is_dropped(self) -> bool {
+        matches!(self, Course::Failing | Course::Cancelled)
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -130,6 +137,9 @@ enum Op {
     Cancel {
         which: usize,
         fails: bool,
+    },
+    Expire {
+        which: usize,
     },
     PauseKey {
         key: u8,
@@ -219,6 +229,7 @@ fn ops() -> impl Strategy<Value = Op> {
         2 => which().prop_map(|which| Op::Reopen { which }),
         2 => (which(), any::<bool>()).prop_map(|(which, paused)| Op::Pause { which, paused }),
         1 => (which(), any::<bool>()).prop_map(|(which, fails)| Op::Cancel { which, fails }),
+        2 => which().prop_map(|which| Op::Expire { which }),
         3 => (0..6_u8, any::<bool>()).prop_map(|(key, paused)| Op::PauseKey { key, paused }),
         3 => (0..6_u8).prop_map(|key| Op::Retry { key }),
         2 => (0..6_u8).prop_map(|key| Op::Skip { key }),
@@ -618,7 +629,7 @@ impl Pair {
     /// Something has failed for good.
     fn fail_fast(&mut self, number: u64) -> u64 {
         let job = self.job_mut(number);
-        if job.on_error == JobFailurePolicy::FinishAll || job.course != Course::Open {
+        if job.on_error == JobFailurePolicy::FinishAll || job.course.is_dropped() {
             return 0;
         }
         job.course = Course::Failing;
@@ -640,9 +651,9 @@ impl Pair {
         let outcome = match job.course {
             Course::Cancelled => JobOutcome::Cancelled,
             Course::Failing => JobOutcome::Failed,
-            Course::Open if job.ended.failed > 0 || job.step_failed => JobOutcome::Failed,
-            Course::Open if job.ended.cancelled > 0 => JobOutcome::Cancelled,
-            Course::Open => JobOutcome::Succeeded,
+            _ if job.ended.failed > 0 || job.step_failed => JobOutcome::Failed,
+            _ if job.ended.cancelled > 0 => JobOutcome::Cancelled,
+            _ => JobOutcome::Succeeded,
         };
         let fan_in = self.subs.iter().position(|sub| sub.job == number);
         if let Some(fan_in) = fan_in {
@@ -776,6 +787,9 @@ impl Pair {
             }
             (Step::Subtask(_), _) => job.ended.cancelled += 1,
             (_, SubtaskFate::Failed) => job.step_failed = true,
+            (Step::FanIn, SubtaskFate::Cancelled) if job.course == Course::Finishing => {
+                job.course = Course::Cancelled;
+            }
             _ => {}
         }
         if step == Step::FanIn {
@@ -909,7 +923,7 @@ impl Pair {
             {
                 SubtaskFate::Cancelled
             }
-            _ if stops && job.course == Course::Open => SubtaskFate::Stopped,
+            _ if stops && !job.course.is_dropped() => SubtaskFate::Stopped,
             _ => SubtaskFate::Failed,
         };
         let number = JobNumber(sub.job);
@@ -1015,6 +1029,24 @@ impl Pair {
         self.begin(number, subs, &reopened.unwrap());
     }
 
+    /// The time of a job has come: it is cancelled, unless everything of it has started.
+    fn expire(&mut self, number: u64) {
+        let job = self.job(number);
+        let has_started = |sub: &Sub| {
+            matches!(sub.phase, Phase::Runs(_) | Phase::Stopped) && sub.step != Step::Split
+        };
+        let is_whole = job.starts_at.is_none()
+            && self.subs.iter().filter(|sub| sub.job == number).all(has_started);
+        let (is_open, finishes) =
+            (job.course == Course::Open, job.course != Course::Open || is_whole);
+        assert_eq!(self.scheduler.let_finish(JobNumber(number)), finishes);
+        match finishes {
+            false => self.cancel(number, false),
+            true if is_open => self.job_mut(number).course = Course::Finishing,
+            true => {}
+        }
+    }
+
     /// A job is cancelled, or fails at once.
     fn cancel(&mut self, number: u64, fails: bool) {
         let cancelled = match fails {
@@ -1023,7 +1055,7 @@ impl Pair {
         };
         let cancelled = cancelled.unwrap();
         let job = self.job_mut(number);
-        if job.course == Course::Open {
+        if !job.course.is_dropped() {
             job.course = if fails { Course::Failing } else { Course::Cancelled };
         }
         let dropped = self.drop_rest(number);
@@ -1307,6 +1339,11 @@ impl Pair {
                     self.cancel(number, *fails);
                 }
             }
+            Op::Expire { which } => {
+                if let Some(number) = self.pick(*which) {
+                    self.expire(number);
+                }
+            }
             Op::PauseKey { key: letter, paused: true } => {
                 let is_new = self.paused_keys.insert(*letter);
                 assert_eq!(self.scheduler.pause_key(&key(*letter), self.now), is_new);
@@ -1454,7 +1491,7 @@ fn may_start(
         && has_tokens
         && sub.entered
         && is_free(subs, paused, at)
-        && mine.course == Course::Open
+        && !mine.course.is_dropped()
         && !mine.paused
         && has_room
 }
