@@ -70,6 +70,18 @@ pub(crate) struct RetryArgs {
     /// Which subtasks.
     #[arg(long, value_enum, default_value = "failed", value_name = "WHICH")]
     only: RetryFilter,
+
+    /// Retries this subtask, by its number, instead. Can be repeated.
+    #[arg(long = "subtask", value_name = "NUMBER", conflicts_with = "only")]
+    subtasks: Vec<u32>,
+
+    /// Gives the chosen subtask this payload first.
+    #[arg(long, value_name = "JSON", requires = "subtasks", value_parser = json_text)]
+    payload: Option<Value>,
+}
+
+fn json_text(text: &str) -> Result<Value, String> {
+    serde_json::from_str(text).map_err(|error| format!("it is not JSON: {error}"))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -106,7 +118,18 @@ pub(crate) fn retry(args: &RetryArgs) -> anyhow::Result<ExitOutcome> {
         RetryFilter::Failed => RetryOnly::Failed,
         RetryFilter::Unsuccessful => RetryOnly::Unsuccessful,
     };
-    args.jobs.tell("retry", &json!({ "only": only }))
+    anyhow::ensure!(
+        args.payload.is_none() || (args.subtasks.len(), args.jobs.ids.len()) == (1, 1),
+        "--payload replaces the payload of one subtask: give one job and one --subtask"
+    );
+    if args.subtasks.is_empty() {
+        return args.jobs.tell("retry", &json!({ "only": only }));
+    }
+    let chosen = args.subtasks.iter().map(|number| match &args.payload {
+        Some(payload) => json!({ "number": number, "payload": payload }),
+        None => json!({ "number": number }),
+    });
+    args.jobs.tell("retry", &json!({ "subtasks": chosen.collect::<Vec<_>>() }))
 }
 
 impl JobSelection {
@@ -167,6 +190,6 @@ mod tests {
         assert_eq!((cancel.mode, cancel.reason.as_deref()), (CancelMode::Kill, Some("old")));
         let retry: RetryRequest =
             serde_json::from_value(json!({ "only": RetryOnly::Unsuccessful })).unwrap();
-        assert_eq!(retry.only, RetryOnly::Unsuccessful);
+        assert_eq!(retry.only, Some(RetryOnly::Unsuccessful));
     }
 }

@@ -235,6 +235,13 @@ fn jobs_are_steered_one_by_one() {
     let outcome = run(&mock, &["retry", "gone", ID, "--only", "unsuccessful", "--json"]);
     outcome.expect(4, &["gone: the job gone was purged (410 gone)"]);
     assert_eq!(outcome.stdout.lines().count(), 1);
+    run(&mock, &["retry", ID, "--subtask", "3", "--subtask", "0"]).expect(0, &[]);
+    run(&mock, &["retry", ID, "--subtask", "3", "--payload", r#"{"n":1}"#]).expect(0, &[]);
+    let several = ["retry", ID, "--subtask", "3", "--subtask", "0", "--payload", "1"];
+    run(&mock, &several).expect(2, &["--payload replaces the payload of one subtask"]);
+    run(&mock, &["retry", ID, "--payload", "1"]).expect(2, &["--subtask"]);
+    run(&mock, &["retry", ID, "--subtask", "3", "--payload", "{"]).expect(2, &["it is not JSON"]);
+    run(&mock, &["retry", ID, "--subtask", "3", "--only", "failed"]).expect(2, &["--only"]);
     let asked: Vec<_> = mock.asked().iter().map(|asked| (asked.line(), asked.json())).collect();
     let post = |id: &str, what: &str| format!("POST /v1/jobs/{id}/{what}");
     let expected = [
@@ -244,6 +251,8 @@ fn jobs_are_steered_one_by_one() {
         (post(ID, "retry"), json!({"only": "failed"})),
         (post("gone", "retry"), json!({"only": "unsuccessful"})),
         (post(ID, "retry"), json!({"only": "unsuccessful"})),
+        (post(ID, "retry"), json!({"subtasks": [{"number": 3}, {"number": 0}]})),
+        (post(ID, "retry"), json!({"subtasks": [{"number": 3, "payload": {"n": 1}}]})),
     ];
     assert_eq!(asked, expected);
 }

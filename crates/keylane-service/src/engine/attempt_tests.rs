@@ -5,7 +5,7 @@ use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
 
 use super::*;
-use crate::engine::ServiceSettings;
+use crate::engine::{RetrySelection, ServiceSettings};
 use crate::job_definition::SubmissionLimits;
 use crate::request_error::RequestError;
 use crate::wire::{JobState, RetryOnly};
@@ -161,7 +161,11 @@ async fn a_retry_needs_capacity() {
         for _ in 0..subtasks {
             held.push(asks.next().await.1);
         }
-        let refused = core.retries.retry(failed, RetryOnly::Failed, act).await.unwrap_err();
+        let refused = core
+            .retries
+            .retry(failed, RetrySelection::Only(RetryOnly::Failed), act)
+            .await
+            .unwrap_err();
         assert!(
             matches!(&refused, RequestError::Backlog { what, .. } if what.contains(limit)),
             "{refused}"
@@ -173,7 +177,7 @@ async fn a_retry_needs_capacity() {
         service.wait(other).await.unwrap();
     }
     // With room it is retried, and a refused retry has released its claim.
-    core.retries.retry(failed, RetryOnly::Failed, act).await.unwrap();
+    core.retries.retry(failed, RetrySelection::Only(RetryOnly::Failed), act).await.unwrap();
     for _ in 0..2 {
         let (_, answer) = asks.next().await;
         answer.send(Ok(None)).unwrap();

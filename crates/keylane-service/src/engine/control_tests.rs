@@ -12,8 +12,8 @@ use super::*;
 use crate::engine::ExtraWrites;
 use crate::engine::audit::OperatorAction;
 use crate::engine::events::FollowedItem;
-use crate::engine::job_retry::MAX_PART_SUBTASKS;
-use crate::engine::{Core, ManualClock, ServiceSettings, SubmitTicket};
+use crate::engine::retry_plan::MAX_PART_SUBTASKS;
+use crate::engine::{Core, ManualClock, RetrySelection, ServiceSettings, SubmitTicket};
 use crate::handle::{Attempt, FunctionHandler};
 use crate::wire::{CancelMode, EventKind, JobState, KeyState, RetryOnly};
 use crate::{Kind, Service};
@@ -243,7 +243,12 @@ async fn a_large_retry_is_brought_in_parts_and_what_comes_meanwhile_stays_behind
     repaired.send(State::InRepair).unwrap();
     let act = AuditedRequest::in_process(OperatorAction::RetryJob);
     let before = service.core.store.stats().commits;
-    let retried = service.core.retries.retry(id, RetryOnly::Failed, &act).await.unwrap();
+    let retried = service
+        .core
+        .retries
+        .retry(id, RetrySelection::Only(RetryOnly::Failed), &act)
+        .await
+        .unwrap();
     assert_eq!(retried.counts.total, SUBTASKS as u64);
     let parts = SUBTASKS.div_ceil(MAX_PART_SUBTASKS) as u64;
     // No subtask ends meanwhile, so hardly anything else is committed.

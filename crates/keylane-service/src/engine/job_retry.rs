@@ -14,20 +14,19 @@ use super::executor::Executor;
 use super::failures::LastErrors;
 use super::persistence::Persistence;
 use super::query::Query;
+use super::retry_plan::{MAX_PART_SUBTASKS, RetryPart, RetryPlan, RetrySelection};
 use super::scheduler_job::{ended_counts, new_job};
-use super::step_numbers::StepNumbers;
 use super::store_status::{StoreStatus, read_refused};
 use super::timer::sleep;
 use crate::job_definition::JobDefinition;
 use crate::kind_registry::KindRegistry;
 use crate::request_error::RequestError;
-use crate::scheduler::{self, EndedCounts, KeySet, NewSubtask, PackedSubtasks, Step};
+use crate::scheduler::{self, EndedCounts, PackedSubtasks};
 use crate::store::{
-    Changes, JobState as Stored, JobStatus, OutcomeCounts, OutcomeKind, Store, StoredJob,
-    SubtaskOutcome, WriteError,
+    Changes, JobState as Stored, JobStatus, OutcomeKind, Store, StoredJob, WriteError,
 };
-use crate::wire::{Job, RetryOnly, Timestamp};
-use crate::{JobId, JobNumber, SubtaskNumber};
+use crate::wire::{Job, Timestamp};
+use crate::{JobId, JobNumber};
 
 /// Retries of finished jobs.
 #[derive(Debug)]
@@ -54,7 +53,7 @@ impl JobRetries {
     pub(crate) async fn retry(
         self: &Arc<Self>,
         id: JobId,
-        only: RetryOnly,
+        selection: RetrySelection,
         act: &AuditedRequest,
     ) -> Result<Job, RequestError> {
         if self.query.is_live(id)? {
@@ -65,7 +64,7 @@ impl JobRetries {
         // job in between.
         let claim = self.claim_retry(id)?;
         let this = Arc::clone(self);
-        let again = self.executor.blocking(move || this.again(id, only)).await;
+        let again = self.executor.blocking(move || this.again(id, &selection)).await;
         let again = again.map_err(|panic| RequestError::StoreFailed(panic.to_string()))??;
         let mut again = again;
         let room = CapacityReservation::of(
@@ -80,6 +79,8 @@ impl JobRetries {
         let status = JobStatus { started_ms: again.started, ..JobStatus::of(Stored::Waiting) };
         let first = again.parts.pop_front().unwrap_or_default();
         changes.reopen(id.number(), first.reopened, now.0, status);
+        // A crash before the other parts leaves their subtasks failed, with their new payloads.
+        again.edited.drain(..).for_each(|chunk| changes.edit(chunk));
         if again.head.renew(now) {
             let bytes = serde_json::to_vec(&again.head).expect("a head can be written as JSON");
             changes.head(id.number(), bytes);
@@ -131,7 +132,7 @@ impl JobRetries {
     }
 
     /// Returns the subtasks and steps of a finished job to retry.
-    fn again(&self, id: JobId, only: RetryOnly) -> Result<RetryPlan, RequestError> {
+    fn again(&self, id: JobId, selection: &RetrySelection) -> Result<RetryPlan, RequestError> {
         let stored = self.query.stored(id)?;
         let head: JobDefinition = serde_json::from_slice(&stored.head)
             .map_err(|error| RequestError::StoreFailed(format!("the job's head: {error}")))?;
@@ -143,7 +144,8 @@ impl JobRetries {
             ))
         })?;
         let mut again = RetryPlan::new(&stored, head, kind);
-        self.find_again(&stored, only, &mut again)?;
+        self.find_again(&stored, selection, &mut again)?;
+        again.check_numbers(selection)?;
         if again.is_empty() {
             return Err(RequestError::Conflict(
                 "no subtask of the job qualifies for this retry".into(),
@@ -155,18 +157,16 @@ impl JobRetries {
     fn find_again(
         &self,
         stored: &StoredJob,
-        only: RetryOnly,
+        selection: &RetrySelection,
         again: &mut RetryPlan,
     ) -> Result<(), RequestError> {
         for chunk in self.store.chunks(stored.number, 0..stored.total) {
             let chunk = chunk.map_err(read_refused)?;
             let outcomes = self.store.outcomes_of(stored.number, chunk.numbers());
-            let outcomes = outcomes.map_err(read_refused)?;
-            for (subtask, outcome) in chunk.subtasks().zip(outcomes) {
-                let kind = outcome.map(|outcome| outcome.kind);
-                let kind = kind.filter(|kind| *kind != OutcomeKind::Reopened);
-                again.look_at(&subtask, kind, only);
-            }
+            let outcomes = outcomes.map_err(read_refused)?.into_iter();
+            let kinds = outcomes.map(|outcome| outcome.map(|outcome| outcome.kind));
+            let kinds = kinds.map(|kind| kind.filter(|kind| *kind != OutcomeKind::Reopened));
+            again.look_at_chunk(&chunk, kinds, selection)?;
         }
         Ok(())
     }
@@ -298,149 +298,8 @@ impl JobRetries {
     }
 }
 
-/// Subtasks and steps of a finished job to retry.
-#[derive(Debug)]
-struct RetryPlan {
-    head: JobDefinition,
-    kind: u32,
-    created: Timestamp,
-    started: Option<u64>,
-    plan: StepNumbers,
-    /// The split is retried.
-    split: bool,
-    /// Subtasks to retry, in parts of one transaction each.
-    parts: VecDeque<RetryPart>,
-    /// Number of subtasks in all parts.
-    count: u64,
-    /// Total size of their keys, in bytes.
-    key_bytes: u64,
-    /// Their keys.
-    keys: KeySet,
-    /// Whether one of them is a barrier.
-    has_barriers: bool,
-    /// Whether one of them may be replaced.
-    has_latest: bool,
-    /// Counts of the other subtasks, by outcome.
-    ended: OutcomeCounts,
-    /// Subtasks that were cancelled with the job and stay cancelled. While the job was over they
-    /// needed no outcome of their own; in an active job a subtask without an outcome waits to run.
-    dropped: Vec<SubtaskNumber>,
-    /// End of the job, in milliseconds since 1970.
-    ended_ms: u64,
-}
-
-/// Part of a retry: one transaction.
-#[derive(Debug, Default)]
-struct RetryPart {
-    /// Store numbers of the subtasks whose outcomes are removed.
-    reopened: Vec<SubtaskNumber>,
-    /// All subtasks of the part, including those without an outcome.
-    subtasks: PackedSubtasks,
-}
-
-/// Maximum number of subtasks in a part: their outcomes are written within some milliseconds.
-pub(super) const MAX_PART_SUBTASKS: usize = if cfg!(test) { 16 } else { 8192 };
-
 /// Interval between attempts to write a part while the disk is full.
 const FULL_RETRY_INTERVAL: std::time::Duration = std::time::Duration::from_millis(250);
-
-impl RetryPlan {
-    fn new(stored: &StoredJob, head: JobDefinition, kind: u32) -> Self {
-        RetryPlan {
-            plan: StepNumbers::new(&head, stored.total),
-            head,
-            kind,
-            created: Timestamp(stored.created_ms),
-            started: stored.status.started_ms,
-            split: false,
-            parts: VecDeque::new(),
-            count: 0,
-            key_bytes: 0,
-            keys: KeySet::default(),
-            has_barriers: false,
-            has_latest: false,
-            ended: OutcomeCounts::default(),
-            dropped: Vec::new(),
-            ended_ms: stored.status.ended_ms.unwrap_or_default(),
-        }
-    }
-
-    /// Adds `subtask` to the retry if it qualifies, or counts its outcome.
-    fn look_at(
-        &mut self,
-        subtask: &crate::store::StoredSubtask<'_>,
-        kind: Option<OutcomeKind>,
-        only: RetryOnly,
-    ) {
-        let stored = subtask.number();
-        match self.plan.step(stored) {
-            Step::Subtask(number) if is_retried(only, kind) => {
-                // A subtask without an outcome was cancelled with the job: there is no outcome to
-                // remove.
-                self.count += 1;
-                self.key_bytes += subtask.keys().map(|claim| claim.key.len() as u64).sum::<u64>();
-                for claim in subtask.keys() {
-                    // A mark is no key, and concerns its own job alone.
-                    self.has_barriers |= claim.is_barrier();
-                    self.has_latest |= claim.is_latest();
-                    if !claim.is_of_job() {
-                        self.keys.add(claim.key);
-                    }
-                }
-                let part = self.part();
-                part.reopened.extend(kind.map(|_| stored));
-                let (keys, attempts_made) = (subtask.keys(), 0);
-                part.subtasks.push(NewSubtask { number, keys, attempts_made });
-            }
-            Step::Subtask(_) => {
-                if kind.is_none() {
-                    self.dropped.push(stored);
-                }
-                self.count(kind);
-            }
-            Step::Split | Step::FanIn if kind == Some(OutcomeKind::Succeeded) => {}
-            step => {
-                self.split |= step == Step::Split && self.plan.is_unsplit();
-                self.part().reopened.extend(kind.map(|_| stored));
-            }
-        }
-    }
-
-    /// Returns the part with free capacity, and adds one if necessary.
-    fn part(&mut self) -> &mut RetryPart {
-        let is_full = |part: &RetryPart| part.subtasks.count() >= MAX_PART_SUBTASKS as u64;
-        if self.parts.back().is_none_or(is_full) {
-            self.parts.push_back(RetryPart::default());
-        }
-        self.parts.back_mut().expect("a part was just added")
-    }
-
-    /// Returns explicit outcomes for subtasks that were cancelled with the job and stay cancelled.
-    fn cancelled(&self, dropped: &[SubtaskNumber]) -> impl Iterator<Item = SubtaskOutcome> {
-        dropped.iter().map(|number| SubtaskOutcome {
-            number: *number,
-            attempt: 0,
-            kind: OutcomeKind::Cancelled,
-            started_ms: self.ended_ms,
-            ended_ms: self.ended_ms,
-            result: Vec::new(),
-        })
-    }
-
-    fn is_empty(&self) -> bool {
-        self.parts.iter().all(|part| part.reopened.is_empty() && part.subtasks.is_empty())
-    }
-
-    fn count(&mut self, kind: Option<OutcomeKind>) {
-        match kind {
-            Some(OutcomeKind::Succeeded) => self.ended.succeeded += 1,
-            Some(OutcomeKind::Failed) => self.ended.failed += 1,
-            Some(OutcomeKind::Skipped) => self.ended.skipped += 1,
-            Some(OutcomeKind::Superseded) => self.ended.superseded += 1,
-            _ => self.ended.cancelled += 1,
-        }
-    }
-}
 
 /// Exclusive right to retry a job, released on drop.
 #[derive(Debug)]
@@ -452,14 +311,5 @@ struct RetryClaim {
 impl Drop for RetryClaim {
     fn drop(&mut self) {
         self.state.lock().retried.remove(&self.job);
-    }
-}
-
-/// Returns true if a retry of a finished job includes a subtask with this outcome.
-fn is_retried(only: RetryOnly, kind: Option<OutcomeKind>) -> bool {
-    match kind {
-        Some(OutcomeKind::Failed | OutcomeKind::Skipped) => true,
-        Some(OutcomeKind::Cancelled) | None => only == RetryOnly::Unsuccessful,
-        _ => false,
     }
 }

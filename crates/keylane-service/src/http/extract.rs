@@ -98,9 +98,16 @@ fn causes<'a>(
 pub(super) async fn read_optional_body<T: DeserializeOwned + Default>(
     request: Request,
 ) -> Result<T, ApiError> {
-    const MAX_BYTES: usize = 64 * 1024;
+    read_optional_body_of(request, 64 * 1024).await
+}
+
+/// Reads an optional JSON body of at most `max_bytes`.
+pub(super) async fn read_optional_body_of<T: DeserializeOwned + Default>(
+    request: Request,
+    max_bytes: usize,
+) -> Result<T, ApiError> {
     let (parts, body) = request.into_parts();
-    let bytes = read_body(body, MAX_BYTES).await?;
+    let bytes = read_body(body, max_bytes).await?;
     if !bytes.is_empty() && format(&parts.headers)? == BodyFormat::Lines {
         return Err(ApiError::new(
             "unsupported-media-type",

@@ -7,12 +7,13 @@ use axum::routing::{delete, post};
 use axum::{Json, Router};
 
 use super::app_state::AppState;
-use super::extract::read_optional_body;
+use super::extract::{read_optional_body, read_optional_body_of};
 use super::operator::OperatorCaller;
 use super::problem::ApiError;
 use super::response::{put_tag, steered};
 use super::token_kinds::PermittedJob;
-use crate::wire::{CancelRequest, JobPatch, RetryRequest};
+use crate::engine::RetrySelection;
+use crate::wire::{CancelRequest, JobPatch, RetryRequest, RetrySubtask};
 
 pub(super) fn router() -> Router<AppState> {
     Router::new()
@@ -57,9 +58,26 @@ async fn retry(
     PermittedJob(id): PermittedJob,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let asked: RetryRequest = read_optional_body(request).await?;
-    act.with(serde_json::json!({"only": asked.only}));
-    Ok(steered(&state.core.retries.retry(id, asked.only, &act).await?))
+    let bounds = &state.core.settings.bounds;
+    let asked: RetryRequest = read_optional_body_of(request, bounds.body_bytes).await?;
+    act.with(retried(&asked));
+    let selection = RetrySelection::of(asked, bounds.payload_bytes)?;
+    Ok(steered(&state.core.retries.retry(id, selection, &act).await?))
+}
+
+/// Returns what the audit log says of a retry: no payload, which may be secret.
+fn retried(asked: &RetryRequest) -> serde_json::Value {
+    let Some(chosen) = &asked.subtasks else {
+        return serde_json::json!({"only": asked.only.unwrap_or_default()});
+    };
+    let numbers = |is_listed: fn(&RetrySubtask) -> bool| -> Vec<u32> {
+        chosen.iter().filter(|one| is_listed(one)).map(|one| one.number).collect()
+    };
+    let (subtasks, edited) = (numbers(|_| true), numbers(|one| one.payload.is_some()));
+    match edited.is_empty() {
+        true => serde_json::json!({"subtasks": subtasks}),
+        false => serde_json::json!({"subtasks": subtasks, "with_new_payload": edited}),
+    }
 }
 
 async fn patch(

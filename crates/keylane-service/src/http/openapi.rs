@@ -25,6 +25,7 @@ use crate::wire;
         wire::JobPatch,
         wire::CancelRequest,
         wire::RetryRequest,
+        wire::RetrySubtask,
         wire::SubtaskView,
         wire::OutcomeView,
         wire::SubtaskRef,
@@ -145,7 +146,7 @@ const OPERATIONS: &[Operation] = operations! {
         answers [(202, Some("Job")), (200, Some("Job"))]; problems [400, 404, 410, 413, 415, 422, 503, 507];
     post "/v1/jobs/{id}/pause" "Pause a job" answers [(200, Some("Job"))]; problems [404, 409, 410, 503, 507];
     post "/v1/jobs/{id}/resume" "Resume a job" answers [(200, Some("Job"))]; problems [404, 409, 410, 503, 507];
-    post "/v1/jobs/{id}/retry" "Retry the failed subtasks of an ended job" body "RetryRequest" false;
+    post "/v1/jobs/{id}/retry" "Retry subtasks of an ended job" body "RetryRequest" false;
         answers [(202, Some("Job")), (200, Some("Job"))]; problems [400, 404, 409, 410, 413, 415, 422, 429, 503, 507];
     get "/v1/jobs/{id}/events" "Events of a job, as server-sent events"
         query &[("after", "string")]; headers &["Last-Event-ID"];

@@ -13,7 +13,7 @@ use crate::tenant::Tenant;
 use crate::wire::{JobState, SubtaskState};
 
 /// Schemas of request bodies. Their optional fields may be absent, and are never null.
-const REQUESTS: [&str; 17] = [
+const REQUESTS: [&str; 18] = [
     "SubmitJob",
     "SubmitSubtask",
     "SubmitBatch",
@@ -24,6 +24,7 @@ const REQUESTS: [&str; 17] = [
     "JobPatch",
     "CancelRequest",
     "RetryRequest",
+    "RetrySubtask",
     "ClaimRequest",
     "HeartbeatRequest",
     "CompleteRequest",
@@ -146,6 +147,9 @@ pub(super) fn complete(schemas: &mut Value, kinds: &KindRegistry) {
         json!({"type": "array", "minItems": 1, "items": wanted, "description": description});
     schemas["LeaseEnd"] = lease_end(&schemas["LeaseEnd"]);
     schemas["SubmitSubtask"] = subtask(&schemas["SubmitSubtask"]);
+    let retry = schemas["RetryRequest"].take();
+    let ways = ["only", "subtasks"].map(|other| without(retry.clone(), &[other]));
+    schemas["RetryRequest"] = json!({"anyOf": ways, "description": retry["description"]});
     let job = schemas["SubmitJob"].take();
     let mut scheduled = without(job.clone(), &["run_at", "expires_at"]);
     // The scheduler adds two labels.

@@ -130,7 +130,8 @@ fn draw(world: &World, random: &mut Random) -> Action {
         70..75 => Command::Cancel { job, kill: random.chance(50) },
         75..79 => Command::PauseJob { job },
         79..83 => Command::ResumeJob { job },
-        83..86 => Command::RetryJob { job },
+        83..85 => Command::RetryJob { job, only: None },
+        85 => Command::RetryJob { job, only: Some(key) },
         86..89 => Command::PauseKey { key },
         89..92 => Command::ResumeKey { key },
         92..94 => Command::RetryHead { key },
@@ -229,7 +230,11 @@ fn request_of(command: Command, id: &str) -> (&'static str, String, Option<Value
         }
         Command::PauseJob { .. } => of_job("pause"),
         Command::ResumeJob { .. } => of_job("resume"),
-        Command::RetryJob { .. } => of_job("retry"),
+        Command::RetryJob { only: None, .. } => of_job("retry"),
+        Command::RetryJob { only: Some(number), .. } => {
+            let chosen = json!({"subtasks": [{"number": number}]});
+            ("POST", format!("/v1/jobs/{id}/retry"), Some(chosen))
+        }
         Command::PauseKey { key } => of_key(key, "pause"),
         Command::ResumeKey { key } => of_key(key, "resume"),
         Command::PauseKind { kind } => of_kind(kind, "pause"),

@@ -43,8 +43,10 @@ pub(super) enum Command {
     ResumeJob {
         job: usize,
     },
+    /// Retries the failed subtasks of a job, or one of its subtasks.
     RetryJob {
         job: usize,
+        only: Option<u8>,
     },
     PauseKey {
         key: u8,

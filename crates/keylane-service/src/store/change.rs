@@ -132,6 +132,12 @@ impl Changes {
         }
     }
 
+    /// Replaces the stored subtasks of a job that these changes [reopen](Self::reopen) by others with the same numbers
+    /// and keys, from [`Chunk::with_payloads`].
+    pub fn edit(&mut self, chunk: Chunk) {
+        self.push(Change::Edit(Arc::new(chunk)));
+    }
+
     /// Records outcomes for subtasks of an ended job that have none of their own.
     pub fn settle(&mut self, job: JobNumber, outcomes: impl IntoIterator<Item = SubtaskOutcome>) {
         self.push(Change::Settle(job));
@@ -315,6 +321,8 @@ pub(super) enum Change {
         job: JobNumber,
         status: JobStatus,
     },
+    /// Replaces a chunk of a job that was reopened before.
+    Edit(Arc<Chunk>),
     /// Admits the outcomes that follow, although the job has ended.
     Settle(JobNumber),
     /// Sets the status of a damaged job without reading its row.
@@ -388,6 +396,7 @@ impl Change {
         const WHOLE_ROW: usize = MAX_INLINE_BYTES;
         ROW + match self {
             Change::Chunk { chunk, .. } => chunk.sealed().len(),
+            Change::Edit(chunk) => WHOLE_ROW + chunk.sealed().len(),
             Change::Accept(accept) => {
                 let inline = accept.inline.as_ref().map_or(0, |chunk| chunk.sealed().len());
                 accept.new.head.len() + accept.new.kind.len() + inline + ROW
@@ -429,6 +438,17 @@ impl WriteReply {
         tell: impl FnOnce(Result<CommitReceipt, WriteError>, Changes) + Send + 'static,
     ) -> Self {
         WriteReply(Some(Box::new(tell)))
+    }
+
+    /// Creates a reply that calls `first` before this one.
+    pub(super) fn after(mut self, first: impl FnOnce() + Send + 'static) -> Self {
+        let then = self.0.take();
+        WriteReply::with_changes(move |result, changes| {
+            first();
+            if let Some(then) = then {
+                then(result, changes);
+            }
+        })
     }
 
     /// Creates a reply that is discarded.

@@ -319,6 +319,23 @@ mod tests {
 
     proptest! {
         #[test]
+        fn an_edit_changes_only_the_payloads_it_names(
+            subtasks in prop::collection::vec(subtask(), 1..20),
+            edits in prop::collection::btree_map(0..20_u32, prop::collection::vec(any::<u8>(), 0..FULL_BYTES), 0..3),
+        ) {
+            let chunk = packed(JobNumber(1), &subtasks).remove(0);
+            let edited = chunk.with_payloads(|number| edits.get(&number).map(Vec::as_slice));
+            prop_assert_eq!(edited.numbers(), chunk.numbers());
+            let read = Chunk::open(edited.job(), 0, edited.count(), edited.sealed()).unwrap();
+            for (number, (was, is)) in plain(&chunk).into_iter().zip(plain(&read)).enumerate() {
+                let payload = edits.get(&(number as u32)).unwrap_or(&was.1);
+                prop_assert_eq!((&was.0, payload), (&is.0, &is.1));
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
         fn what_was_packed_is_unpacked(
             subtasks in prop::collection::vec(subtask(), 1..40), job in 0..1u64 << 39,
         ) {

@@ -22,6 +22,8 @@ struct LruChunks {
     uses: BTreeMap<u64, u64>,
     /// One past the last use.
     clock: u64,
+    /// Number of chunks that were replaced on the disk.
+    edits: u64,
     bytes: usize,
 }
 
@@ -55,16 +57,40 @@ impl ChunkCache {
 
     /// Caches a chunk, and evicts those used least recently.
     pub(super) fn put(&self, chunk: &Arc<Chunk>) {
+        self.put_if(chunk, |_| true);
+    }
+
+    /// Returns the number of edits so far, to read a chunk and cache it with [`put_read`](Self::put_read).
+    pub(super) fn edits(&self) -> u64 {
+        self.inner().edits
+    }
+
+    /// Caches a chunk that was read from the disk after there were `edits` edits. If there were more since, the chunk
+    /// may be obsolete, and is not cached.
+    pub(super) fn put_read(&self, chunk: &Arc<Chunk>, edits: u64) {
+        self.put_if(chunk, |inner| inner.edits == edits);
+    }
+
+    fn put_if(&self, chunk: &Arc<Chunk>, is_valid: impl FnOnce(&LruChunks) -> bool) {
         if chunk.bytes() > self.max_bytes {
             return;
         }
         let gone = {
             let mut inner = self.inner();
+            if !is_valid(&inner) {
+                return;
+            }
             inner.insert(chunk);
             inner.shrink(self.max_bytes)
         };
         // Freed after the lock is released.
         drop(gone);
+    }
+
+    /// Removes the chunks of a job, one of which was replaced on the disk.
+    pub(super) fn edited(&self, job: JobNumber) {
+        self.inner().edits += 1;
+        self.forget(job);
     }
 
     /// Caches a chunk if it fits without an eviction. An older chunk at its place is obsolete and
@@ -166,6 +192,18 @@ mod tests {
         cache.put_if_room(&chunk(0, 1));
         cache.put_if_room(&chunk(0, 2));
         assert!(cache.get(JobNumber(0), 0).is_none());
+    }
+
+    #[test]
+    fn a_chunk_that_was_read_before_an_edit_is_not_cached_after_it() {
+        let cache = ChunkCache::new(usize::MAX);
+        cache.put(&chunk(0, 1));
+        let edits = cache.edits();
+        cache.edited(JobNumber(0));
+        cache.put_read(&chunk(0, 1), edits);
+        assert!(cache.get(JobNumber(0), 0).is_none());
+        cache.put_read(&chunk(0, 1), cache.edits());
+        assert!(cache.get(JobNumber(0), 0).is_some());
     }
 
     #[test]

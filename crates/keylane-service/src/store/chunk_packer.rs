@@ -39,6 +39,12 @@ impl ChunkPacker {
         let crowded = packed + key_bytes + payload.len() > FULL_BYTES;
         let is_full = self.begins.len() == MAX_IN_CHUNK || (crowded && !self.begins.is_empty());
         let full = is_full.then(|| self.seal()).flatten();
+        self.add(keys, payload);
+        full
+    }
+
+    /// Packs a subtask into the present chunk, however large that is.
+    pub(super) fn add(&mut self, keys: &[KeyClaim<'_>], payload: &[u8]) {
         let (keys_begin, payload_begin) = (self.keys.len() as u32, self.payloads.len() as u32);
         self.begins.push(SubtaskBegin { keys: keys_begin, payload: payload_begin });
         leb128::put(&mut self.keys, keys.len() as u64);
@@ -47,7 +53,6 @@ impl ChunkPacker {
             self.keys.extend(*key);
         }
         put_bytes(&mut self.payloads, payload);
-        full
     }
 
     /// Returns a chunk of the subtasks since the last one, if there are any.
@@ -73,6 +78,19 @@ impl ChunkPacker {
         }
         let first = std::mem::replace(&mut self.first, next);
         Some(Chunk::packed(self.job, first, begins, body))
+    }
+}
+
+impl Chunk {
+    /// Returns a chunk of the same subtasks, in which those for which `edited` returns a payload have that one.
+    #[must_use]
+    pub fn with_payloads<'p>(&self, edited: impl Fn(SubtaskNumber) -> Option<&'p [u8]>) -> Chunk {
+        let mut packer = ChunkPacker::new(self.job(), self.numbers().start);
+        for subtask in self.subtasks() {
+            let keys: Vec<_> = subtask.keys().collect();
+            packer.add(&keys, edited(subtask.number()).unwrap_or(subtask.payload()));
+        }
+        packer.seal().expect("a chunk has subtasks")
     }
 }
 

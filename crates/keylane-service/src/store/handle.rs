@@ -89,7 +89,7 @@ pub(super) struct OpenedStore {
 struct StoreCore {
     opened: OpenedStore,
     shared: Arc<StoreShared>,
-    cache: ChunkCache,
+    cache: Arc<ChunkCache>,
     ended: EndedCache,
     readers: Arc<ReaderPool>,
     /// Wait for the end of the writer; `None` once it is over.
@@ -137,7 +137,7 @@ impl Store {
         let core = StoreCore {
             opened,
             shared,
-            cache: ChunkCache::new(max_cache_bytes),
+            cache: Arc::new(ChunkCache::new(max_cache_bytes)),
             ended: EndedCache::default(),
             readers,
             writer: Some(writer),
@@ -217,13 +217,21 @@ impl Store {
         answer: WriteReply,
         room: Option<OwnedPermit>,
     ) {
-        let request = WriteRequest { changes: changes.list, answer, _room: room };
-        for change in &request.changes {
-            if let Change::Purge(job) = change {
-                self.core.cache.forget(*job);
-                self.core.ended.forget(*job);
+        let mut answer = answer;
+        for change in &changes.list {
+            match change {
+                Change::Purge(job) => {
+                    self.core.cache.forget(*job);
+                    self.core.ended.forget(*job);
+                }
+                Change::Edit(chunk) => {
+                    let (cache, job) = (Arc::clone(&self.core.cache), chunk.job());
+                    answer = answer.after(move || cache.edited(job));
+                }
+                _ => {}
             }
         }
+        let request = WriteRequest { changes: changes.list, answer, _room: room };
         // The queue is closed while handles exist only if the writer has ended. The refusal is
         // reported by another thread, because the caller may hold a lock that the callback takes.
         if let Err(refused) = self.core.shared.queue.push(request) {

@@ -106,8 +106,9 @@ impl Store {
         if let Some(chunk) = self.cache().get(job, number) {
             return Ok(chunk);
         }
+        let edits = self.cache().edits();
         let chunk = Arc::new(self.with_reader(|reader| read::find_chunk(reader, job, number))?);
-        self.cache().put(&chunk);
+        self.cache().put_read(&chunk, edits);
         Ok(chunk)
     }
 

@@ -314,6 +314,22 @@ pub(super) fn reform(
     job: JobNumber,
     change: impl FnOnce(&mut FixedColumns),
 ) -> Result<(), SqliteError> {
+    rewrite(connection, job, change, |has, had| has.total != had)
+}
+
+/// Moves the chunk of a job out of its row, if it is there.
+pub(super) fn move_chunk_out(connection: &Connection, job: JobNumber) -> Result<(), SqliteError> {
+    rewrite(connection, job, |_| {}, |_, _| true)
+}
+
+/// Changes the rarely changed part of a job. `moves_out` gets the new one and the number of subtasks before, and returns
+/// whether an inline chunk leaves the row.
+fn rewrite(
+    connection: &Connection,
+    job: JobNumber,
+    change: impl FnOnce(&mut FixedColumns),
+    moves_out: impl FnOnce(&FixedColumns, u32) -> bool,
+) -> Result<(), SqliteError> {
     let number = job.0.cast_signed();
     let mut find =
         connection.prepare_cached(&format!("SELECT {JOB} FROM job WHERE number = ?1"))?;
@@ -324,8 +340,8 @@ pub(super) fn reform(
     drop(rows);
     let had = fixed.total;
     change(&mut fixed);
-    if has_chunk && fixed.total != had {
-        move_chunk_out(connection, job)?;
+    if has_chunk && moves_out(&fixed, had) {
+        put_out_chunk(connection, job)?;
         has_chunk = false;
     }
     let place = place_of_head(job, &fixed, has_chunk);
@@ -336,8 +352,8 @@ pub(super) fn reform(
     Ok(())
 }
 
-/// Moves an inline chunk out of the job's row, before further chunks follow it.
-fn move_chunk_out(connection: &Connection, job: JobNumber) -> rusqlite::Result<()> {
+/// Copies an inline chunk into a row of its own, and clears it.
+fn put_out_chunk(connection: &Connection, job: JobNumber) -> rusqlite::Result<()> {
     let number = job.0.cast_signed();
     let mut put = connection.prepare_cached(
         "INSERT OR REPLACE INTO chunk (place, count, body)

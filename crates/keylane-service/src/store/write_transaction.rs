@@ -140,6 +140,10 @@ impl<'a> WriteTransaction<'a> {
                 self.takes(*job, Some(outcome.number), *reopened == Some(*job))?
             }
             Change::Status { job, .. } => self.takes(*job, None, *reopened == Some(*job))?,
+            Change::Edit(chunk) => {
+                let (job, last) = (chunk.job(), chunk.numbers().end - 1);
+                self.takes(job, Some(last), *reopened == Some(job))?
+            }
             Change::Reopen { job, status } => {
                 *reopened = Some(*job);
                 let known = self.state.job(self.connection, *job)?;
@@ -231,6 +235,7 @@ impl<'a> WriteTransaction<'a> {
                 Change::Chunk { chunk, .. } => self.put_chunk(chunk)?,
                 Change::Accept(accept) => entered = Some(self.accept(accept)?),
                 Change::Abandon(job) => self.loose.push(*job),
+                Change::Edit(chunk) => self.edit(chunk)?,
                 Change::Settle(_) => {}
                 Change::Mark { subtask, mark } => self.state.marks.put(*subtask, mark.clone()),
                 Change::RaiseBoot(boot) => {
@@ -298,6 +303,24 @@ impl<'a> WriteTransaction<'a> {
         let place = place(job, first).cast_signed();
         insert.execute(params![place, chunk.count(), chunk.sealed()])?;
         Ok(())
+    }
+
+    /// Replaces a chunk. An inline one may have become too large for the row of its job, so it leaves that.
+    fn edit(&mut self, chunk: &Chunk) -> Result<(), SqliteError> {
+        let (job, first) = (chunk.job(), chunk.numbers().start);
+        if first == 0 {
+            tables::move_chunk_out(self.connection, job)?;
+        }
+        let mut edit = self
+            .connection
+            .prepare_cached("UPDATE chunk SET body = ?3 WHERE place = ?1 AND count = ?2")?;
+        let place = place(job, first).cast_signed();
+        match edit.execute(params![place, chunk.count(), chunk.sealed()])? {
+            1 => Ok(()),
+            _ => {
+                Err(SqliteError::Broken(format!("the subtasks of {chunk:?} are not there").into()))
+            }
+        }
     }
 
     fn accept(&mut self, accept: &JobAcceptance) -> rusqlite::Result<u64> {

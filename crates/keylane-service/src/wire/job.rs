@@ -380,9 +380,25 @@ pub enum RetryOnly {
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RetryRequest {
-    /// Selection of subtasks.
+    /// Selection by result. Default: subtasks that failed.
     #[serde(default)]
-    pub only: RetryOnly,
+    pub only: Option<RetryOnly>,
+    /// Chosen subtasks that failed or were cancelled, instead of `only`: 1 to 1,000. The others keep their results.
+    #[serde(default)]
+    #[schema(min_items = 1, max_items = 1000)]
+    pub subtasks: Option<Vec<RetrySubtask>>,
+}
+
+/// Subtask to retry.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RetrySubtask {
+    /// Number of the subtask in its job, from 0.
+    pub number: u32,
+    /// Payload that replaces the present one, for good. A request has at most 100.
+    #[serde(default)]
+    #[schema(value_type = Option<serde_json::Value>)]
+    pub payload: Option<Box<RawValue>>,
 }
 
 /// Reasons why a job waits.

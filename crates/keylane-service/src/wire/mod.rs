@@ -35,7 +35,7 @@ pub use batch::{Batch, BatchItem, SubmitBatch};
 pub use event::{Event, EventKind};
 pub use job::{
     CancelMode, CancelRequest, Counts, Job, JobPatch, JobState, OnError, OnFail, RetryOnly,
-    RetryRequest, SubmitJob, SubmitSubtask,
+    RetryRequest, RetrySubtask, SubmitJob, SubmitSubtask,
 };
 pub(crate) use job::{DEFAULT_TENANT, Explained};
 pub use key::{KeyHead, KeyState, KeyView};

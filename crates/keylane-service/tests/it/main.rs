@@ -5,6 +5,7 @@ mod attempts_end;
 mod audit;
 mod audit_crash;
 mod backups;
+mod chosen_retries;
 mod common;
 mod conformance;
 mod crash;

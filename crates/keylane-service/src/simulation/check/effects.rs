@@ -154,7 +154,7 @@ impl State {
             Command::ResumeJob { job } => resume(&mut self.jobs[job].pause, place),
             Command::ResumeKey { key } => resume(self.keys.entry(key).or_default(), place),
             Command::ResumeKind { kind } => resume(self.kinds.entry(kind).or_default(), place),
-            Command::RetryJob { job } => {
+            Command::RetryJob { job, .. } => {
                 // A job that has ended is no longer paused when it runs again.
                 resume(&mut self.jobs[job].pause, place);
                 self.jobs[job].is_retried = true;
@@ -205,7 +205,7 @@ impl State {
                 pause(self.kinds.entry(kind).or_default(), sent, since);
             }
             // A pause sent before this answer may have been executed before the request to resume.
-            Command::ResumeJob { job } | Command::RetryJob { job } => {
+            Command::ResumeJob { job } | Command::RetryJob { job, .. } => {
                 resume(&mut self.jobs[job].pause, self.place);
             }
             Command::ResumeKey { key } => resume(self.keys.entry(key).or_default(), self.place),
