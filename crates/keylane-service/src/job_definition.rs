@@ -190,6 +190,7 @@ pub(crate) fn check(
         (job.delay_ms, "/delay_ms"),
         (job.timeout_ms, "/timeout_ms"),
         (job.expires_ms, "/expires_ms"),
+        (job.unique_ms, "/unique_ms"),
     ];
     for (value, pointer) in durations {
         wrong.check(value.unwrap_or(0) <= MAX_MS, pointer, || {
@@ -209,6 +210,7 @@ pub(crate) fn check(
         "one of `expires_at` and `expires_ms`".into()
     });
     wrong.check(job.expires_ms != Some(0), "/expires_ms", || "1 is the least".into());
+    wrong.check(job.unique_ms != Some(0), "/unique_ms", || "1 is the least".into());
     let found = number.map(|number| kinds.get(number));
     let kind = found.as_deref();
     let split = kind.is_some_and(|kind| kind.split.is_some());

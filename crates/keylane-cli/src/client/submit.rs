@@ -115,6 +115,11 @@ pub(crate) struct SubmitArgs {
     #[arg(long, value_name = "WHEN")]
     expires_at: Option<RunAtArg>,
 
+    /// For this long, do not accept an equal job again: one with the same kind, tenant, keys and payloads. The first one is
+    /// printed instead.
+    #[arg(long, value_name = "TIME")]
+    unique: Option<DurationArg>,
+
     /// Maximum number of attempts per subtask; by default the kind's.
     #[arg(long, value_name = "N")]
     attempts: Option<u32>,
@@ -272,6 +277,8 @@ struct JobDefinition<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     expires_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    unique_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     on_error: Option<OnError>,
     #[serde(skip_serializing_if = "Option::is_none")]
     on_fail: Option<OnFail>,
@@ -400,6 +407,7 @@ impl SubmitArgs {
             delay_ms: self.delay.map(millis),
             expires_at: self.expires_at.map(|when| when.0),
             expires_ms: self.expires.map(millis),
+            unique_ms: self.unique.map(millis),
             on_error: self.on_error.map(|choice| match choice {
                 OnErrorArg::FinishAll => OnError::FinishAll,
                 OnErrorArg::FailFast => OnError::FailFast,

@@ -1,12 +1,16 @@
 //! Submission of several jobs in one transaction: all are accepted or none.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
 use super::job_submission::JobSubmission;
-use super::submission::Submission;
+use super::name_locks::NameLock;
+use super::submission::{AcceptedJob, Submission};
 use super::submit_reply::SubmitResult;
+use super::unique_jobs::UniqueName;
+use crate::JobId;
 use crate::request_error::RequestError;
 use crate::store::{Changes, IdempotencyEntry};
 
@@ -14,6 +18,31 @@ use crate::store::{Changes, IdempotencyEntry};
 /// client's key contains a line end.
 pub(crate) fn key_in_batch(key: &str, place: usize) -> String {
     format!("{key}\n{place}")
+}
+
+/// Part of a batch.
+enum BatchPart {
+    New(Box<AcceptedJob>),
+    /// It is not accepted, because it is equal to another one that is unique.
+    Equal(EqualJob),
+}
+
+/// Job to which another one is equal.
+#[derive(Clone, Debug)]
+enum EqualJob {
+    /// It was accepted before.
+    Before(Box<SubmitResult>),
+    /// It is at this place of the same batch.
+    InBatch(usize, JobId),
+}
+
+impl EqualJob {
+    fn id(&self) -> JobId {
+        match self {
+            EqualJob::Before(before) => before.id,
+            EqualJob::InBatch(_, id) => *id,
+        }
+    }
 }
 
 impl Submission {
@@ -37,32 +66,81 @@ impl Submission {
             }
         }
         self.may_take_more()?;
+        let names: Vec<_> = intakes.iter().map(JobSubmission::unique_name).collect();
+        let (claims, mut known) = self.claim_unique(names.iter().flatten()).await?;
         let expires_ms = self.idempotency.ends();
-        let (mut jobs, mut all) = (Vec::new(), Vec::new());
-        for (place, intake) in intakes.into_iter().enumerate() {
+        let (mut jobs, mut all, mut changes) = (Vec::new(), Vec::new(), Changes::new());
+        for (place, (intake, name)) in intakes.into_iter().zip(names).enumerate() {
             let entry = scope.as_ref().map(|(caller, key)| IdempotencyEntry {
                 scope: caller.clone(),
                 key: key_in_batch(key, place),
                 body_hash: hash,
                 expires_ms,
             });
+            if let Some(equal) = name.as_ref().and_then(|name| known.get(name)) {
+                entry.into_iter().for_each(|entry| changes.idempotency(entry, equal.id()));
+                all.push(BatchPart::Equal(equal.clone()));
+                continue;
+            }
+            if let Some(name) = name {
+                changes.idempotency(intake.unique_entry(name.clone()), intake.id());
+                known.insert(name, EqualJob::InBatch(place, intake.id()));
+            }
             let (upload, new, entering) = intake.into_parts(entry)?;
             jobs.push((upload, new));
-            all.push(entering);
+            all.push(BatchPart::New(entering.into()));
         }
         let (reply, replied) = oneshot::channel();
         let this = Arc::clone(self);
         let accept = move |committed: Result<_, _>| {
-            let accept_all = |_| all.into_iter().map(|entering| this.accept(entering)).collect();
-            let answer =
-                committed.map(accept_all).map_err(|error| this.status.write_refused(error));
-            drop(claim);
+            let answer = committed.map(|_| this.accept_all(all));
+            let answer = answer.map_err(|error| this.status.write_refused(error));
+            drop((claim, claims));
             // A client that no longer waits can repeat the request with the batch's idempotency
             // key.
             let _ = reply.send(answer);
         };
-        self.store.accept_with_async(jobs, Changes::new(), accept).await;
+        self.store.accept_with_async(jobs, changes, accept).await;
         replied.await.map_err(|_| RequestError::StoreFailed("the writer has ended".into()))?
+    }
+
+    /// Claims the names of jobs that are unique, and returns those that were accepted before.
+    async fn claim_unique(
+        self: &Arc<Self>,
+        names: impl Iterator<Item = &UniqueName>,
+    ) -> Result<(Vec<NameLock>, BTreeMap<UniqueName, EqualJob>), RequestError> {
+        // In one order for all batches, so that no two wait for each other.
+        let names: BTreeSet<UniqueName> = names.cloned().collect();
+        let mut claims = Vec::with_capacity(names.len());
+        for name in &names {
+            claims.push(self.idempotency.claim(&name.scope, &name.key).await);
+        }
+        if names.is_empty() {
+            return Ok((claims, BTreeMap::new()));
+        }
+        let known = self.look_up(move |this| {
+            let find = |name: UniqueName| {
+                let found = this.equal_job(&name).transpose()?;
+                Some(found.map(|job| (name, EqualJob::Before(job.into()))))
+            };
+            names.into_iter().filter_map(find).collect()
+        });
+        Ok((claims, known.await?))
+    }
+
+    /// Accepts the new jobs of a batch, and returns the results of all.
+    fn accept_all(self: &Arc<Self>, parts: Vec<BatchPart>) -> Vec<SubmitResult> {
+        let mut results: Vec<SubmitResult> = Vec::with_capacity(parts.len());
+        for part in parts {
+            results.push(match part {
+                BatchPart::New(entering) => self.accept(*entering),
+                BatchPart::Equal(EqualJob::Before(before)) => *before,
+                BatchPart::Equal(EqualJob::InBatch(place, _)) => {
+                    SubmitResult { replayed: true, ..results[place].clone() }
+                }
+            });
+        }
+        results
     }
 
     /// Returns the jobs of a batch that was submitted under this key, if there was one.

@@ -11,6 +11,7 @@ use tokio::sync::oneshot;
 use super::SubmitTicket;
 use super::capacity::CapacityReservation;
 use super::submission::{AcceptedJob, ExtraWrites, Submission};
+use super::unique_jobs::{UniqueHash, UniqueName};
 use crate::job_definition::{self, JobDefinition, ValidatedSubmission};
 use crate::request_error::RequestError;
 use crate::scheduler::{NewSubtask, PackedSubtasks};
@@ -32,6 +33,8 @@ pub(crate) struct JobSubmission {
     now: Timestamp,
     /// Hash of all bytes sent, if there is an idempotency key.
     hash: Sha256,
+    /// Hash of the subtasks, if the job is unique for a time.
+    unique: Option<UniqueHash>,
 }
 
 /// NDJSON line with a subtask. Borrows all of its content.
@@ -62,6 +65,7 @@ impl Submission {
         more: bool,
     ) -> Result<JobSubmission, RequestError> {
         let now = self.clock.now();
+        let unique = job.unique_ms.map(UniqueHash::new);
         let ValidatedSubmission { kind, head, subtasks } =
             job_definition::check(job, more, &self.kinds, &self.tenants, &self.bounds, now)?;
         let upload = self.store.upload(now.0).map_err(|error| self.status.write_refused(error))?;
@@ -74,6 +78,7 @@ impl Submission {
             head,
             now,
             hash: Sha256::new(),
+            unique,
         };
         if let Some(payload) = intake.split_payload() {
             intake.put(&[], payload.get())?;
@@ -113,6 +118,9 @@ impl JobSubmission {
     }
 
     fn put(&mut self, keys: &[KeyClaim<'_>], payload: &str) -> Result<(), RequestError> {
+        if let Some(unique) = &mut self.unique {
+            unique.add(keys, payload);
+        }
         let put = self.upload.push_claims(keys, payload.as_bytes());
         put.map(drop).map_err(|error| self.service.status.write_refused(error))
     }
@@ -196,23 +204,44 @@ impl JobSubmission {
         let ExtraWrites { mut changes, then } = also;
         let hash: [u8; 32] = self.hash.clone().finalize().into();
         let name = self.head.client_id.clone();
-        let (claims, before) = service.claim_names(scope.clone(), name.clone(), hash).await?;
+        let (mut claims, before) = service.claim_names(scope.clone(), name.clone(), hash).await?;
         if let Some(before) = before {
             return Ok(SubmitTicket::Before(before.into()));
         }
         service.may_take_more()?;
-        if let Some(name) = name {
-            changes.alias(JobAlias { name, job: self.id(), body_hash: hash });
-        }
+        let alias = |job| name.map(|name| JobAlias { name, job, body_hash: hash });
         let expires_ms = service.idempotency.ends();
         let idempotency =
             scope.map(|(scope, key)| IdempotencyEntry { scope, key, body_hash: hash, expires_ms });
+        if let Some(unique) = self.unique_name() {
+            claims.push(service.idempotency.claim(&unique.scope, &unique.key).await);
+            let wanted = unique.clone();
+            if let Some(equal) = service.look_up(move |this| this.equal_job(&wanted)).await? {
+                service.note_equal(idempotency, alias(equal.id), &equal).await?;
+                return Ok(SubmitTicket::Before(equal.into()));
+            }
+            changes.idempotency(self.unique_entry(unique), self.id());
+        }
+        if let Some(alias) = alias(self.id()) {
+            changes.alias(alias);
+        }
         let (upload, new, entering) = self.into_parts(idempotency)?;
         let (reply, replied) = oneshot::channel();
         let store = service.store.clone();
         let accept = move |committed| service.committed(committed, entering, then, reply, claims);
         store.accept_with_async(vec![(upload, new)], changes, accept).await;
         Ok(SubmitTicket::Coming(replied))
+    }
+
+    /// Returns the name that equal jobs have in common, if the job is unique for a time.
+    pub(super) fn unique_name(&self) -> Option<UniqueName> {
+        let unique = self.unique.as_ref()?;
+        Some(unique.name(&self.head.kind, self.head.tenant.as_deref()))
+    }
+
+    /// Returns the stored form of the job's name.
+    pub(super) fn unique_entry(&self, name: UniqueName) -> IdempotencyEntry {
+        self.unique.as_ref().expect("a unique job has a name").entry(name, self.now)
     }
 
     /// Splits the submission into the part for the store and the part for the scheduler.

@@ -80,6 +80,7 @@ mod ticker;
 mod timeline;
 mod timer;
 mod unfinished_counts;
+mod unique_jobs;
 mod versions;
 mod wall_clock;
 mod work_claims;

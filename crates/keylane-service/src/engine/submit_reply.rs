@@ -8,11 +8,11 @@ use crate::request_error::RequestError;
 use crate::wire::Job;
 
 /// Result of a submission.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct SubmitResult {
     pub(crate) id: JobId,
     pub(crate) job: Job,
-    /// The job had been submitted before, under this idempotency key or client id.
+    /// The job had been submitted before: under this idempotency key or client id, or an equal one that is unique.
     pub(crate) replayed: bool,
 }
 

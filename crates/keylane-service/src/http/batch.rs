@@ -69,7 +69,7 @@ async fn submit(
     }
     let hash = Sha256::digest(&bytes).into();
     let submitted = state.core.submission.accept_together(intakes, scope, hash).await?;
-    let replayed = submitted.iter().any(|submitted| submitted.replayed);
+    let replayed = submitted.iter().all(|submitted| submitted.replayed);
     let items = submitted.into_iter().map(accepted).collect();
     let mut response = (StatusCode::ACCEPTED, Json(Batch { items })).into_response();
     if replayed {

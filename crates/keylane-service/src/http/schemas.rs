@@ -89,6 +89,7 @@ fn limits() -> Vec<(&'static str, &'static str, Value)> {
         ("SubmitJob", "run_at", time.clone()),
         ("SubmitJob", "expires_at", time),
         ("SubmitJob", "expires_ms", read_body(1, MAX_MS)),
+        ("SubmitJob", "unique_ms", read_body(1, MAX_MS)),
         ("SubmitJob", "key", key()),
         ("SubmitJob", "keys", keys()),
         ("SubmitJob", "shared_keys", keys()),
@@ -151,7 +152,7 @@ pub(super) fn complete(schemas: &mut Value, kinds: &KindRegistry) {
     let ways = ["only", "subtasks"].map(|other| without(retry.clone(), &[other]));
     schemas["RetryRequest"] = json!({"anyOf": ways, "description": retry["description"]});
     let job = schemas["SubmitJob"].take();
-    let mut scheduled = without(job.clone(), &["run_at", "expires_at"]);
+    let mut scheduled = without(job.clone(), &["run_at", "expires_at", "unique_ms"]);
     // The scheduler adds two labels.
     scheduled["properties"]["labels"]["maxProperties"] = json!(MAX_LABELS - 2);
     schemas["ScheduledJob"] = submission(scheduled, kinds);

@@ -66,6 +66,10 @@ pub struct SubmitJob {
     /// The same as a time after the submission, in milliseconds.
     #[serde(default, deserialize_with = "whole")]
     pub expires_ms: Option<u64>,
+    /// Time for which an equal job is not accepted again, in milliseconds: one with the same kind, tenant, keys and
+    /// payloads. The response to such a request is the first job.
+    #[serde(default, deserialize_with = "whole")]
+    pub unique_ms: Option<u64>,
     /// Whether other subtasks go on after a subtask has failed on its last attempt; default: the
     /// kind's setting.
     #[serde(default)]

@@ -68,5 +68,6 @@ mod submitting;
 mod tenants;
 mod token_kinds;
 mod trace_context;
+mod unique_jobs;
 mod websocket;
 mod workers;

@@ -161,6 +161,10 @@ impl Schedules {
                 "it is the same moment for each job of the schedule: a job may have `expires_ms`";
             return Err(RequestError::Invalid(vec![("/expires_at".to_owned(), why.to_owned())]));
         }
+        if job.unique_ms.is_some() {
+            let why = "each run of a schedule is a new job: leave it out, and see `overlap`";
+            return Err(RequestError::Invalid(vec![("/unique_ms".to_owned(), why.to_owned())]));
+        }
         job_definition::check(job, false, &self.kinds, &self.tenants, &self.bounds, now).map(drop)
     }
 
