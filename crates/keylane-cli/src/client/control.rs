@@ -3,22 +3,33 @@
 use std::io::{self, Write};
 
 use clap::{Args, ValueEnum};
-use keylane_service::wire::{CancelMode, Job, RetryOnly};
+use keylane_service::wire::{CancelMode, Job, RetryOnly, Timestamp};
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::error::{RequestError, say, settle};
+use super::job_filter::JobFilter;
+use super::list;
 use super::options::{AFTER_HELP, ServerArgs};
 use super::render::{one_line, plain};
 use super::server_client::{ServerClient, block_on};
+use super::status;
 use super::watch::worse;
 use crate::exit::ExitOutcome;
 
 /// Which jobs, and where.
 #[derive(Debug, Args)]
 struct JobSelection {
-    /// The jobs.
-    #[arg(required = true, value_name = "ID")]
+    /// The jobs; or a filter, by which they are found.
+    #[arg(value_name = "ID")]
     ids: Vec<String>,
+
+    #[command(flatten)]
+    filter: JobFilter,
+
+    /// With a filter: do it. Without this, the jobs are only listed.
+    #[arg(long, conflicts_with = "ids")]
+    yes: bool,
 
     /// Print each job as JSON.
     #[arg(long)]
@@ -99,17 +110,18 @@ pub(crate) fn cancel(args: &CancelArgs) -> anyhow::Result<ExitOutcome> {
     if let Some(reason) = &args.reason {
         request["reason"] = json!(reason);
     }
-    args.jobs.tell("cancel", &request)
+    args.jobs.tell(&JobCommand { states: UNFINISHED, ..JobCommand::new("cancel", request) })
 }
 
 /// Runs `keylane pause`.
 pub(crate) fn pause(args: &PauseArgs) -> anyhow::Result<ExitOutcome> {
-    args.jobs.tell("pause", &json!({}))
+    let states = "scheduled,queued,running";
+    args.jobs.tell(&JobCommand { states, ..JobCommand::new("pause", json!({})) })
 }
 
 /// Runs `keylane resume`.
 pub(crate) fn resume(args: &ResumeArgs) -> anyhow::Result<ExitOutcome> {
-    args.jobs.tell("resume", &json!({}))
+    args.jobs.tell(&JobCommand { states: "paused", ..JobCommand::new("resume", json!({})) })
 }
 
 /// Runs `keylane retry`.
@@ -122,45 +134,124 @@ pub(crate) fn retry(args: &RetryArgs) -> anyhow::Result<ExitOutcome> {
         args.payload.is_none() || (args.subtasks.len(), args.jobs.ids.len()) == (1, 1),
         "--payload replaces the payload of one subtask: give one job and one --subtask"
     );
+    let states = match only {
+        RetryOnly::Failed => "failed",
+        RetryOnly::Unsuccessful => "failed,cancelled",
+    };
     if args.subtasks.is_empty() {
-        return args.jobs.tell("retry", &json!({ "only": only }));
+        let request = json!({ "only": only });
+        return args.jobs.tell(&JobCommand { states, ..JobCommand::new("retry", request) });
     }
+    anyhow::ensure!(!args.jobs.ids.is_empty(), "--subtask names subtasks of a job: give its id");
     let chosen = args.subtasks.iter().map(|number| match &args.payload {
         Some(payload) => json!({ "number": number, "payload": payload }),
         None => json!({ "number": number }),
     });
-    args.jobs.tell("retry", &json!({ "subtasks": chosen.collect::<Vec<_>>() }))
+    args.jobs.tell(&JobCommand::new("retry", json!({ "subtasks": chosen.collect::<Vec<_>>() })))
 }
 
+/// Command on jobs.
+struct JobCommand {
+    /// Last part of its path.
+    what: &'static str,
+    request: Value,
+    /// States in which a filter finds jobs if it names none.
+    states: &'static str,
+}
+
+impl JobCommand {
+    fn new(what: &'static str, request: Value) -> Self {
+        JobCommand { what, request, states: "" }
+    }
+}
+
+/// States of jobs that can be cancelled.
+const UNFINISHED: &str = "scheduled,queued,running,paused";
+
 impl JobSelection {
-    /// Sends the command for each job, also after one was refused.
-    fn tell(&self, what: &str, body: &Value) -> anyhow::Result<ExitOutcome> {
+    /// Sends the command for each job, also after one was refused; or lists the jobs that a filter finds.
+    fn tell(&self, command: &JobCommand) -> anyhow::Result<ExitOutcome> {
+        anyhow::ensure!(
+            !self.ids.is_empty() || !self.filter.is_empty(),
+            "there are no jobs to {}: give their ids, or a filter such as --kind or --label",
+            command.what
+        );
         settle(ServerClient::new(&self.server).and_then(|server| {
             block_on(async {
-                let mut ending = ExitOutcome::Finished { failed: 0 };
-                for id in &self.ids {
-                    match self.tell_one(&server, id, what, body).await {
-                        Ok(()) => {}
-                        Err(error) if is_refused(&error) => {
-                            say(format_args!("{}: {error:#}", plain(id)));
-                            ending = worse(ending, ExitOutcome::Refused);
-                        }
-                        Err(error) => return Err(error),
-                    }
+                if !self.ids.is_empty() {
+                    return self.tell_all(&server, &self.ids, command).await;
                 }
-                Ok(ending)
+                let found = self.find(&server, command).await?;
+                if !self.yes || found.is_empty() {
+                    return self.preview(&found, command);
+                }
+                let jobs = found.iter().map(|job| serde_json::from_str::<Job>(job.get()));
+                let ids = jobs.map(|job| Ok(job?.id)).collect::<anyhow::Result<Vec<_>>>()?;
+                self.tell_all(&server, &ids, command).await
             })
         }))
+    }
+
+    async fn tell_all(
+        &self,
+        server: &ServerClient,
+        ids: &[String],
+        command: &JobCommand,
+    ) -> anyhow::Result<ExitOutcome> {
+        let mut ending = ExitOutcome::Finished { failed: 0 };
+        for id in ids {
+            match self.tell_one(server, id, command).await {
+                Ok(()) => {}
+                Err(error) if is_refused(&error) => {
+                    say(format_args!("{}: {error:#}", plain(id)));
+                    ending = worse(ending, ExitOutcome::Refused);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(ending)
+    }
+
+    /// Returns all jobs that the filter finds now. Later ones are not among them.
+    async fn find(
+        &self,
+        server: &ServerClient,
+        command: &JobCommand,
+    ) -> anyhow::Result<Vec<Box<RawValue>>> {
+        let asked = self.filter.parameters_in(command.states);
+        let asked: Vec<_> = asked.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let found = list::read(server, &["v1", "jobs"], &asked, usize::MAX).await?;
+        for row in &found.damaged {
+            say(format_args!("left out: {}", plain(&row.problem)));
+        }
+        Ok(found.items)
+    }
+
+    fn preview(
+        &self,
+        found: &[Box<RawValue>],
+        command: &JobCommand,
+    ) -> anyhow::Result<ExitOutcome> {
+        if !found.is_empty() {
+            list::print(found, self.json, |jobs: &[Job]| status::overview(jobs, Timestamp::now()))?;
+        }
+        let what = command.what;
+        say(match found.len() {
+            0 => "no job matches; nothing was done".to_owned(),
+            1 => format!("1 job matches; nothing was done: add --yes to {what} it"),
+            count => format!("{count} jobs match; nothing was done: add --yes to {what} them"),
+        });
+        Ok(ExitOutcome::Finished { failed: 0 })
     }
 
     async fn tell_one(
         &self,
         server: &ServerClient,
         id: &str,
-        what: &str,
-        body: &Value,
+        command: &JobCommand,
     ) -> anyhow::Result<()> {
-        let answer = server.post(&["v1", "jobs", id, what], body).await?;
+        let path = ["v1", "jobs", id, command.what];
+        let answer = server.post(&path, &command.request).await?;
         let mut line = match self.json {
             true => one_line(&answer.body),
             false => {

@@ -35,14 +35,14 @@ pub(super) fn show<T: DeserializeOwned>(
 
 /// Items of a list, the rows that could not be shown, and whether there are more.
 #[derive(Default)]
-struct ListResult {
-    items: Vec<Box<RawValue>>,
-    damaged: Vec<DamagedRow>,
+pub(super) struct ListResult {
+    pub(super) items: Vec<Box<RawValue>>,
+    pub(super) damaged: Vec<DamagedRow>,
     more: bool,
 }
 
 /// Reads page after page, up to the limit.
-async fn read(
+pub(super) async fn read(
     server: &ServerClient,
     path: &[&str],
     asked: &[(&str, &str)],

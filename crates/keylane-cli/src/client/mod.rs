@@ -15,6 +15,7 @@ mod backup;
 mod control;
 mod error;
 mod follow;
+mod job_filter;
 mod keys;
 mod kinds;
 mod list;

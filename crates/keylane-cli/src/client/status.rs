@@ -7,6 +7,7 @@ use clap::Args;
 use keylane_service::wire::{Job, Timestamp};
 
 use super::error::settle;
+use super::job_filter::JobFilter;
 use super::list;
 use super::options::{AFTER_HELP, ServerArgs};
 use super::render::{self, age, because, one_line, plain, table};
@@ -21,22 +22,8 @@ pub(crate) struct StatusArgs {
     #[arg(value_name = "ID")]
     ids: Vec<String>,
 
-    /// Only jobs in these states, with commas between: scheduled, queued,
-    /// running, paused, cancelling, succeeded, failed, cancelled.
-    #[arg(long, value_name = "STATE,…", conflicts_with = "ids")]
-    state: Option<String>,
-
-    /// Only jobs of this kind.
-    #[arg(long, value_name = "KIND", conflicts_with = "ids")]
-    kind: Option<String>,
-
-    /// Only jobs with this label.
-    #[arg(long, value_name = "NAME=VALUE", conflicts_with = "ids")]
-    label: Option<String>,
-
-    /// Only jobs whose id or name contains this text.
-    #[arg(long, value_name = "TEXT", conflicts_with = "ids")]
-    search: Option<String>,
+    #[command(flatten)]
+    filter: JobFilter,
 
     /// Maximum number of jobs.
     #[arg(long, value_name = "N", default_value = "50", conflicts_with = "ids")]
@@ -108,11 +95,8 @@ fn details(job: &Job, now: Timestamp) -> String {
 }
 
 fn list(args: &StatusArgs, server: &ServerClient) -> anyhow::Result<()> {
-    let label = args.label.as_ref().map(|label| label.replacen('=', ":", 1));
-    let filters =
-        [("state", &args.state), ("kind", &args.kind), ("label", &label), ("q", &args.search)];
-    let filters = filters.iter().filter_map(|(name, value)| Some((*name, value.as_deref()?)));
-    let asked: Vec<_> = filters.collect();
+    let asked = args.filter.parameters();
+    let asked: Vec<_> = asked.iter().map(|(name, value)| (*name, value.as_str())).collect();
     list::show(server, &["v1", "jobs"], &asked, args.limit, args.json, |jobs: &[Job]| {
         overview(jobs, Timestamp::now())
     })
@@ -136,7 +120,7 @@ pub(super) fn row(job: &Job, now: Timestamp) -> Vec<String> {
     ]
 }
 
-fn overview(jobs: &[Job], now: Timestamp) -> String {
+pub(super) fn overview(jobs: &[Job], now: Timestamp) -> String {
     let rows: Vec<_> = jobs.iter().map(|job| row(job, now)).collect();
     table(&COLUMNS, &[2, 3, 4], &rows)
 }

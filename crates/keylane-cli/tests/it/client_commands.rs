@@ -238,10 +238,10 @@ fn jobs_are_steered_one_by_one() {
     run(&mock, &["retry", ID, "--subtask", "3", "--subtask", "0"]).expect(0, &[]);
     run(&mock, &["retry", ID, "--subtask", "3", "--payload", r#"{"n":1}"#]).expect(0, &[]);
     let several = ["retry", ID, "--subtask", "3", "--subtask", "0", "--payload", "1"];
-    run(&mock, &several).expect(2, &["--payload replaces the payload of one subtask"]);
-    run(&mock, &["retry", ID, "--payload", "1"]).expect(2, &["--subtask"]);
-    run(&mock, &["retry", ID, "--subtask", "3", "--payload", "{"]).expect(2, &["it is not JSON"]);
-    run(&mock, &["retry", ID, "--subtask", "3", "--only", "failed"]).expect(2, &["--only"]);
+    run(&mock, &several).expect(255, &["--payload replaces the payload of one subtask"]);
+    run(&mock, &["retry", ID, "--payload", "1"]).expect(255, &["--subtask"]);
+    run(&mock, &["retry", ID, "--subtask", "3", "--payload", "{"]).expect(255, &["it is not JSON"]);
+    run(&mock, &["retry", ID, "--subtask", "3", "--only", "failed"]).expect(255, &["--only"]);
     let asked: Vec<_> = mock.asked().iter().map(|asked| (asked.line(), asked.json())).collect();
     let post = |id: &str, what: &str| format!("POST /v1/jobs/{id}/{what}");
     let expected = [
@@ -255,6 +255,66 @@ fn jobs_are_steered_one_by_one() {
         (post(ID, "retry"), json!({"subtasks": [{"number": 3, "payload": {"n": 1}}]})),
     ];
     assert_eq!(asked, expected);
+}
+
+#[test]
+fn jobs_that_a_filter_finds_are_listed_first_and_steered_with_yes() {
+    let mock = Mock::start(|request| match (&*request.method, request.path.contains("cursor=2")) {
+        ("POST", _) => Answer::new(202, &job("cancelling", 4, 3)),
+        (_, _) if request.path.contains("kind=none") => Answer::ok(&json!({"items": []})),
+        (_, false) => Answer::ok(&json!({"items": [job("running", 4, 3)], "next_cursor": "2"})),
+        (_, true) => {
+            let mut second = job("queued", 0, 3);
+            second["id"] = json!("job_second");
+            let damaged = json!([{"id": "job_7", "number": 7, "problem": "job 7 is damaged"}]);
+            Answer::ok(&json!({"items": [second], "damaged": damaged}))
+        }
+    });
+    let words = ["cancel", "--kind", "resize", "--tenant", "ann"];
+    let outcome = run(&mock, &words);
+    let preview = "2 jobs match; nothing was done: add --yes to cancel them";
+    outcome.expect(0, &[preview, "left out: job 7 is damaged"]);
+    assert!(
+        outcome.stdout.lines().nth(2).unwrap().starts_with("job_second "),
+        "{}",
+        outcome.stdout
+    );
+    let lists = |query: &str| {
+        [
+            format!("GET /v1/jobs?limit=1000&{query}"),
+            format!("GET /v1/jobs?limit=1000&{query}&cursor=2"),
+        ]
+    };
+    let states = "state=scheduled%2Cqueued%2Crunning%2Cpaused";
+    let mut expected = lists(&format!("kind=resize&tenant=ann&{states}")).to_vec();
+    assert_eq!(mock.lines(), expected);
+
+    run(&mock, &[&words[..], &["--yes"]].concat()).expect(0, &["left out: job 7 is damaged"]);
+    expected.extend(expected.clone());
+    expected.extend([ID, "job_second"].map(|id| format!("POST /v1/jobs/{id}/cancel")));
+    assert_eq!(mock.lines(), expected);
+
+    run(&mock, &["retry", "--kind", "none", "--yes"]).expect(0, &["no job matches"]);
+    run(&mock, &["retry", "--label", "a=b", "--only", "unsuccessful"]).expect(0, &["2 jobs match"]);
+    run(&mock, &["resume", "--search", "x"]).expect(0, &["to resume them"]);
+    run(&mock, &["pause", "--state", "running"]).expect(0, &["to pause them"]);
+    expected.push("GET /v1/jobs?limit=1000&kind=none&state=failed".into());
+    expected.extend(lists("label=a%3Ab&state=failed%2Ccancelled"));
+    expected.extend(lists("q=x&state=paused"));
+    expected.extend(lists("state=running"));
+    assert_eq!(mock.lines(), expected);
+}
+
+#[test]
+fn a_command_on_all_jobs_needs_a_filter() {
+    let mock = Mock::start(|_| Answer::ok(&json!({"items": []})));
+    run(&mock, &["cancel"])
+        .expect(255, &["there are no jobs to cancel: give their ids, or a filter"]);
+    run(&mock, &["cancel", "--yes"]).expect(255, &["there are no jobs to cancel"]);
+    run(&mock, &["cancel", "--state", "", "--yes"]).expect(255, &["--state"]);
+    run(&mock, &["cancel", ID, "--kind", "a"]).expect(255, &["--kind"]);
+    run(&mock, &["retry", "--kind", "a", "--subtask", "1"]).expect(255, &["give its id"]);
+    assert!(mock.lines().is_empty());
 }
 
 #[test]

@@ -37,6 +37,7 @@ struct JobListQuery {
     kind: Option<String>,
     /// Name, colon and value of a label.
     label: Option<String>,
+    tenant: Option<String>,
     q: Option<String>,
     cursor: Option<String>,
     limit: Option<usize>,
@@ -53,6 +54,7 @@ async fn list(
         states: states_of(asked.state.as_deref())?,
         kind: asked.kind,
         label: label_of(asked.label.as_deref())?,
+        tenant: asked.tenant,
         text: asked.q.filter(|text| !text.is_empty()),
     };
     let page =

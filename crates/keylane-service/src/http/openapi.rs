@@ -116,7 +116,7 @@ macro_rules! operations {
 
 const OPERATIONS: &[Operation] = operations! {
     get "/v1/jobs" "Jobs, newest first"
-        query &[("state", "string"), ("kind", "string"), ("label", "string"), ("q", "string"), ("cursor", "string"), ("limit", "integer")];
+        query &[("state", "string"), ("kind", "string"), ("label", "string"), ("tenant", "string"), ("q", "string"), ("cursor", "string"), ("limit", "integer")];
         answers [(200, Some("Page_Job"))]; problems [422];
     post "/v1/jobs" "Submit a job; answered when it is on the disk"
         headers &["Idempotency-Key", "Prefer", "traceparent", "tracestate"]; body "SubmitJob" true;

@@ -52,6 +52,11 @@ async fn a_tenant_at_its_maximum_says_so_and_keeps_no_slot_from_others() {
     client.wait_until(&other, |job| job["counts"]["running"] == 3).await;
     let waiting = job(&client, &first).await;
     assert_eq!(waiting["tenant"], "ann");
+    for (name, listed) in [("ann", Some(&first)), ("default", Some(&other)), ("bob", None)] {
+        let page = client.get(&format!("/v1/jobs?tenant={name}")).await.expect(200).json();
+        let ids = page["items"].as_array().unwrap().iter().map(|job| job["id"].as_str().unwrap());
+        assert!(ids.eq(listed.map(String::as_str)), "{name}: {page}");
+    }
     let because = &waiting["waiting_because"][0];
     assert_eq!(because["reason"], "tenant_at_limit", "{because}");
     let text = because["text"].as_str().unwrap();

@@ -28,6 +28,7 @@ pub(crate) struct JobQuery {
     pub(crate) states: Vec<JobState>,
     pub(crate) kind: Option<String>,
     pub(crate) label: Option<(String, String)>,
+    pub(crate) tenant: Option<String>,
     /// Text in the name or the id.
     pub(crate) text: Option<String>,
 }
@@ -410,6 +411,7 @@ impl JobQuery {
         };
         (self.states.is_empty() || self.states.contains(&job.state))
             && self.label.as_ref().is_none_or(|(name, value)| job.labels.get(name) == Some(value))
+            && self.tenant.as_ref().is_none_or(|tenant| job.tenant == *tenant)
             && self.text.as_ref().is_none_or(text)
     }
 }
