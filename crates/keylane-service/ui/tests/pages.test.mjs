@@ -343,6 +343,26 @@ describe("a job", () => {
       assert.equal(jobNamed(mock.engine, "Address check"), undefined);
     }));
 
+  test("one subtask of an ended job can be retried, with another payload", () =>
+    on({ path: "jobs" }, async ({ page, mock }) => {
+      const job = () => jobNamed(mock.engine, "Address check");
+      await until(() => job().state === "failed", "it has failed");
+      const failed = mock.engine.job(job().id).subtasks.find(({ state }) => state === "failed");
+      await page.goto(`${mock.url}#/jobs/${job().id}/subtasks/${failed.number}`);
+      await page.locator("[data-action=Retry]").click();
+      const payload = dialog(page).getByRole("textbox", { name: "Payload" });
+      assert.deepEqual(JSON.parse(await payload.inputValue()), failed.payload);
+      await payload.fill('{"n": ');
+      await dialog(page).getByRole("button", { name: "Retry" }).click();
+      assert.match(await payload.evaluate((field) => field.validationMessage), /This is not JSON: expected a value/);
+      await payload.fill('{"n": 12345678901234567890}');
+      await dialog(page).getByRole("button", { name: "Retry" }).click();
+      await page.locator(".page-head .state").getByText("Succeeded").waitFor();
+      await page.locator("[data-action=Retry]").waitFor({ state: "detached" });
+      assert.deepEqual(Object.keys(failed.payload), ["n"]);
+      assert.equal(job().counts.failed, 2);
+    }));
+
   test("its weight can be changed, and a refusal is shown", () =>
     on({ scene: "still", path: "jobs", allowed: /status of 422/ }, async ({ page, mock }) => {
       await open(page, "Long");

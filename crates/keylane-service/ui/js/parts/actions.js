@@ -2,6 +2,7 @@
 
 import { call, jobPath, keyPath, post } from "../api.js";
 import { h, KeyedList } from "../dom.js";
+import { parseExact, printExact } from "../exact.js";
 import { count, jobTitle, plural } from "../format.js";
 import { icon } from "../icons.js";
 import { isFinal } from "../words.js";
@@ -67,6 +68,41 @@ export async function retryJob(job, only, number) {
     sure &&
     attempt(() => post(`${jobPath(job.id)}/retry`, { only }), `${plural(number, "subtask")} will be retried`)
   );
+}
+
+/**
+ * Retries one subtask of a finished job, with the payload that is filled in.
+ * @param {string} job
+ * @param {import("../types.js").Subtask} subtask
+ */
+export async function retrySubtask(job, { number, payload }) {
+  const before = printExact(payload);
+  const text = h("textarea", { spellcheck: "false", rows: 8, id: "retry-payload" });
+  text.value = before;
+  text.addEventListener("input", () => text.setCustomValidity(jsonError(text.value)));
+  const sure = await confirm({
+    title: `Retry subtask #${number}?`,
+    effect: [
+      "It gets all attempts again, behind all subtasks that wait for the same keys by then.",
+      "Effects of earlier attempts may happen a second time. A changed payload replaces the old one for good.",
+    ],
+    field: h("label", { class: "field" }, h("span", { class: "field-name" }, "Payload"), text),
+    verb: "Retry",
+  });
+  // As text, so that no digit of its numbers is lost.
+  const edited = text.value === before ? "" : `,"payload":${text.value}`;
+  const body = `{"subtasks":[{"number":${number}${edited}}]}`;
+  return sure && attempt(() => post(`${jobPath(job)}/retry`, body), `Subtask #${number} will be retried`);
+}
+
+/** @param {string} text */
+function jsonError(text) {
+  try {
+    parseExact(text);
+    return "";
+  } catch (error) {
+    return `This is not JSON: ${/** @type {Error} */ (error).message}`;
+  }
 }
 
 /** @param {Job} job */

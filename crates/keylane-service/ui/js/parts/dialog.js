@@ -18,6 +18,8 @@ import { h } from "../dom.js";
 export function confirm({ title, effect, verb, isDangerous = false, field }) {
   const yes = h("button", { class: `button ${isDangerous ? "is-danger" : "is-primary"}`, value: "yes" }, verb);
   const no = h("button", { class: "button", value: "no" }, "Keep as it is");
+  // What is filled in counts only for the other button.
+  no.formNoValidate = true;
   const heading = h("h2", { id: "dialog-title" }, title);
   const body = h(
     "div",

@@ -4,7 +4,7 @@
 import { get, jobPath, keyPath } from "../api.js";
 import { every, fill, h, refill } from "../dom.js";
 import { duration, jobTitle } from "../format.js";
-import { actionBar, headActions } from "../parts/actions.js";
+import { actionBar, headActions, retrySubtask } from "../parts/actions.js";
 import { becauseList } from "../parts/because.js";
 import { attemptLogs } from "../parts/log.js";
 import { pageHead } from "../parts/page.js";
@@ -30,7 +30,10 @@ export function showSubtask(view) {
   const state = stateBadge();
   const bar = actionBar({
     isReadOnly: () => app.version?.read_only ?? false,
-    after: () => load(),
+    after: () => {
+      isOver = false;
+      load();
+    },
     about: `of subtask #${number}`,
   });
   const head = pageHead(`Subtask #${number}`, {
@@ -50,7 +53,7 @@ export function showSubtask(view) {
       const logs = (await get(`${at}/logs`, {}, signal)).items;
       isOver = isFinal(subtask.state) || ["skipped", "superseded"].includes(subtask.state);
       state.update(subtask.state);
-      bar.update(isOver || app.version?.read_only ? [] : await actionsOn(subtask, job, signal));
+      bar.update(app.version?.read_only ? [] : await actionsOn(subtask, job, signal));
       refill(body, JSON.stringify([subtask, logs]), () => parts(app, subtask, logs));
     } catch (error) {
       if (!signal.aborted && !("shown" in body)) fill(body, failure(/** @type {Error} */ (error), load));
@@ -68,13 +71,21 @@ export function showSubtask(view) {
 }
 
 /**
- * Actions on a subtask that is the head of one of its keys. Others wait for the head of a key, and have none.
+ * Actions on a subtask: a retry once its job is over, or those on the head of one of its keys. Others wait for the head of
+ * a key, and have none.
  * @param {Subtask} subtask
  * @param {string} job
  * @param {AbortSignal} signal
+ * @returns {Promise<import("../parts/actions.js").Action[]>}
  */
-async function actionsOn({ keys, number, state }, job, signal) {
-  if (state === "running") return [];
+async function actionsOn(subtask, job, signal) {
+  const { keys, number, state } = subtask;
+  if (["failed", "cancelled", "skipped"].includes(state)) {
+    const view = await get(jobPath(job), {}, signal);
+    const run = () => retrySubtask(job, subtask);
+    return isFinal(view.state) ? [{ word: "Retry…", drawing: "retry", run }] : [];
+  }
+  if (["running", "succeeded", "superseded"].includes(state)) return [];
   for (const key of keys.slice(0, MAX_KEYS)) {
     // A key without unfinished subtasks by now is not found.
     const view = await get(keyPath(key), {}, signal).catch(() => undefined);

@@ -201,10 +201,11 @@ export class Engine extends EventEmitter {
     return job;
   }
 
-  retry(id, only) {
+  retry(id, only, chosen) {
     const job = this.job(id);
-    const wanted = only === "unsuccessful" ? ["failed", "cancelled", "skipped"] : ["failed"];
-    const again = job.subtasks.filter((one) => wanted.includes(one.state));
+    const wanted = only === "unsuccessful" || chosen ? ["failed", "cancelled", "skipped"] : ["failed"];
+    const isChosen = ({ number }) => !chosen || chosen.some((one) => one.number === number);
+    const again = job.subtasks.filter((one) => wanted.includes(one.state) && isChosen(one));
     if (again.length === 0) throw new Refused(409, "nothing-to-retry", "No subtask is to be tried again.");
     job.state = "queued";
     job.ended_at = undefined;
@@ -212,6 +213,8 @@ export class Engine extends EventEmitter {
     for (const subtask of again) {
       this.#move(subtask, "waiting");
       Object.assign(subtask, { attempts: 0, outcome: undefined, cured: true });
+      const edited = chosen?.find(({ number }) => number === subtask.number)?.payload;
+      if (edited !== undefined) subtask.payload = edited;
       job.ended = job.ended.filter((one) => one !== subtask);
       this.#enter(subtask);
     }

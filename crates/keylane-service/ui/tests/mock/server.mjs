@@ -273,7 +273,7 @@ function change(engine, method, id, verb, body) {
   if (verb === "pause") return [200, engine.view(engine.pause(id))];
   if (verb === "resume") return [200, engine.view(engine.resume(id))];
   if (verb === "cancel") return [202, engine.view(engine.cancel(id, body.mode))];
-  if (verb === "retry") return [202, engine.view(engine.retry(id, body.only ?? "failed"))];
+  if (verb === "retry") return [202, engine.view(engine.retry(id, body.only ?? "failed", body.subtasks))];
   throw new Refused(404, "not-found", "There is nothing here.");
 }
 
