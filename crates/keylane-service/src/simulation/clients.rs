@@ -130,8 +130,8 @@ fn draw(world: &World, random: &mut Random) -> Action {
         70..75 => Command::Cancel { job, kill: random.chance(50) },
         75..79 => Command::PauseJob { job },
         79..83 => Command::ResumeJob { job },
-        83..85 => Command::RetryJob { job, only: None },
-        85 => Command::RetryJob { job, only: Some(key) },
+        83..85 => Command::RetryJob { job },
+        85 => Command::RetrySubtask { job, number: u32::from(key) / 2, edits: random.chance(70) },
         86..89 => Command::PauseKey { key },
         89..92 => Command::ResumeKey { key },
         92..94 => Command::RetryHead { key },
@@ -197,7 +197,7 @@ async fn perform(world: &World, api: &Api, random: &mut Random, action: &Action)
             true
         }
         Action::Command { number, command, id } => {
-            let (method, path, body) = request_of(*command, id);
+            let (method, path, body) = request_of(*number, *command, id);
             let name = (method == "POST").then(|| format!("command {number}"));
             let (status, _) = api.send(random, (method, &path), name.as_deref(), body).await;
             if is_transient(status) {
@@ -216,8 +216,8 @@ fn is_transient(status: StatusCode) -> bool {
         || status == StatusCode::TOO_MANY_REQUESTS
 }
 
-/// Returns the method, the path and the body of a command.
-fn request_of(command: Command, id: &str) -> (&'static str, String, Option<Value>) {
+/// Returns the method, the path and the body of a command with this number.
+fn request_of(by: u64, command: Command, id: &str) -> (&'static str, String, Option<Value>) {
     let of_key = |key: u8, what: &str| ("POST", format!("/v1/keys/k{key}/{what}"), None);
     let of_kind = |kind: u8, what: &str| {
         ("POST", format!("/v1/kinds/{}/{what}", JobKind::ALL[usize::from(kind)].name()), None)
@@ -230,10 +230,15 @@ fn request_of(command: Command, id: &str) -> (&'static str, String, Option<Value
         }
         Command::PauseJob { .. } => of_job("pause"),
         Command::ResumeJob { .. } => of_job("resume"),
-        Command::RetryJob { only: None, .. } => of_job("retry"),
-        Command::RetryJob { only: Some(number), .. } => {
-            let chosen = json!({"subtasks": [{"number": number}]});
-            ("POST", format!("/v1/jobs/{id}/retry"), Some(chosen))
+        Command::RetryJob { .. } => of_job("retry"),
+        Command::RetrySubtask { job, number, edits } => {
+            let mut chosen = json!({"number": number});
+            if edits {
+                let payload = json!({"job": job, "number": number, "edition": by});
+                chosen["payload"] = payload;
+            }
+            let body = json!({"subtasks": [chosen]});
+            ("POST", format!("/v1/jobs/{id}/retry"), Some(body))
         }
         Command::PauseKey { key } => of_key(key, "pause"),
         Command::ResumeKey { key } => of_key(key, "resume"),
@@ -302,7 +307,7 @@ async fn read_superseded(world: &World, api: &Api, random: &mut Random, (job, id
 async fn order(world: &World, api: &Api, random: &mut Random, (command, id): (Command, &str)) {
     let number = world.next_command();
     world.record(Event::Commanding { number, command });
-    let (method, path, body) = request_of(command, id);
+    let (method, path, body) = request_of(number, command, id);
     let (status, _) = api.send(random, (method, &path), None, body).await;
     world.record(Event::Commanded { number, command, status: status.as_u16() });
 }

@@ -28,6 +28,8 @@ pub(super) struct Run {
     pub(super) attempt: u32,
     pub(super) fence: u64,
     pub(super) is_lease: bool,
+    /// Number of the command that has replaced its payload, if one has.
+    pub(super) edition: Option<u64>,
 }
 
 /// Action of an operator.
@@ -43,10 +45,14 @@ pub(super) enum Command {
     ResumeJob {
         job: usize,
     },
-    /// Retries the failed subtasks of a job, or one of its subtasks.
     RetryJob {
         job: usize,
-        only: Option<u8>,
+    },
+    /// Retries a subtask of a job, perhaps with a payload that names the command.
+    RetrySubtask {
+        job: usize,
+        number: u32,
+        edits: bool,
     },
     PauseKey {
         key: u8,

@@ -89,7 +89,9 @@ async fn handle(world: Arc<World>, attempt: Attempt) -> AttemptResult {
         Step::FanIn => FAN_IN,
         Step::Subtask(number) => number,
     };
-    let run = Run { job, number, attempt: attempt.number, fence: attempt.fence, is_lease: false };
+    let edition = payload["edition"].as_u64();
+    let (fence, attempt_number) = (attempt.fence, attempt.number);
+    let run = Run { job, number, attempt: attempt_number, fence, is_lease: false, edition };
     world.record(Event::Started(run));
     if attempt.step == Step::FanIn {
         world.record(Event::FannedIn { job, results: input["results"].clone() });

@@ -112,6 +112,7 @@ fn taken(world: &World, lease: &Value) -> HeldLease {
         attempt: lease["attempt"].as_u64().unwrap() as u32,
         fence: lease["fence"].as_u64().unwrap(),
         is_lease: true,
+        edition: lease["payload"]["edition"].as_u64(),
     };
     world.record(Event::Started(run));
     record_end(world, run.fence, lease);

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::state::{Job, Moment, Pause, State, Task, TaskEnd};
+use super::state::{Edition, Job, Moment, Pause, State, Task, TaskEnd};
 use crate::simulation::history::{Command, Run};
 use crate::simulation::work::{JobSpec, RunEnd, result_of};
 
@@ -154,10 +154,17 @@ impl State {
             Command::ResumeJob { job } => resume(&mut self.jobs[job].pause, place),
             Command::ResumeKey { key } => resume(self.keys.entry(key).or_default(), place),
             Command::ResumeKind { kind } => resume(self.kinds.entry(kind).or_default(), place),
-            Command::RetryJob { job, .. } => {
+            Command::RetryJob { job } => {
                 // A job that has ended is no longer paused when it runs again.
                 resume(&mut self.jobs[job].pause, place);
                 self.jobs[job].is_retried = true;
+            }
+            Command::RetrySubtask { job, number: subtask, edits } => {
+                resume(&mut self.jobs[job].pause, place);
+                self.jobs[job].is_retried = true;
+                if let Some(task) = self.jobs[job].subtask(subtask).filter(|_| edits) {
+                    task.editions.push(Edition { command: number, answered: None });
+                }
             }
             Command::RetryHead { key } => {
                 for (job, task) in self.with_key(key) {
@@ -205,14 +212,31 @@ impl State {
                 pause(self.kinds.entry(kind).or_default(), sent, since);
             }
             // A pause sent before this answer may have been executed before the request to resume.
-            Command::ResumeJob { job } | Command::RetryJob { job, .. } => {
+            Command::ResumeJob { job } | Command::RetryJob { job } => {
                 resume(&mut self.jobs[job].pause, self.place);
+            }
+            Command::RetrySubtask { job, number: subtask, edits } => {
+                resume(&mut self.jobs[job].pause, self.place);
+                if edits {
+                    self.edited(job, subtask, number, sent);
+                }
             }
             Command::ResumeKey { key } => resume(self.keys.entry(key).or_default(), self.place),
             Command::ResumeKind { kind } => {
                 resume(self.kinds.entry(kind).or_default(), self.place);
             }
             _ => {}
+        }
+    }
+
+    /// A command, sent at this place, has replaced a payload: no earlier one comes back.
+    fn edited(&mut self, job: usize, subtask: u32, command: u64, sent: usize) {
+        let place = self.place;
+        let Some(task) = self.jobs[job].subtask(subtask) else { return };
+        task.is_edited = true;
+        task.editions.retain(|one| one.answered.is_none_or(|answered| answered > sent));
+        if let Some(this) = task.editions.iter_mut().find(|one| one.command == command) {
+            this.answered = Some(place);
         }
     }
 }

@@ -30,6 +30,7 @@ impl State {
         wrong.extend(self.steps(run));
         wrong.extend(self.limits(run));
         wrong.extend(self.replacement(run));
+        wrong.extend(self.payload(run));
         for why in wrong {
             self.fail(format!("{run:?} {why}"));
         }
@@ -64,6 +65,16 @@ impl State {
         if run.is_lease {
             task.leased_in = Some(process);
         }
+    }
+
+    /// An attempt has the payload that a command has given to its subtask, for good.
+    fn payload(&mut self, run: Run) -> Option<String> {
+        let task = self.task(run);
+        let is_known = match run.edition {
+            None => !task.is_edited,
+            Some(edition) => task.editions.iter().any(|one| one.command == edition),
+        };
+        (!is_known).then(|| format!("has not the payload of one of {:?}", task.editions))
     }
 
     /// Fences rise for each key, except among subtasks that share or limit it, and are given once.

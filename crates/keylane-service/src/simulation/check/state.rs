@@ -82,6 +82,11 @@ pub(super) struct Moment {
 }
 
 impl Job {
+    /// Returns a subtask, if there is one with this number: no step.
+    pub(super) fn subtask(&mut self, number: u32) -> Option<&mut Task> {
+        self.tasks[..self.spec.subtasks.len()].get_mut(number as usize)
+    }
+
     /// Returns whether its attempts begin at once, and not when their start marks are on the disk.
     pub(super) fn begins_at_once(&self, process: u32) -> bool {
         let is_latest = |keys: &SubtaskKeys| keys.is_latest;
@@ -160,6 +165,10 @@ pub(super) struct Task {
     /// Whether it has possibly ended for good: a report without an answer, an attempt that a crash
     /// or an expiry has ended.
     pub(super) is_unknown: bool,
+    /// Payloads that it may have besides the submitted one.
+    pub(super) editions: Vec<Edition>,
+    /// Whether it has another payload than the submitted one for certain.
+    pub(super) is_edited: bool,
     /// It may have been skipped.
     pub(super) may_skip: bool,
     /// It may have been told to run again at once.
@@ -171,6 +180,15 @@ pub(super) struct Task {
     pub(super) has_more: bool,
     /// Identifier of the job and number of the subtask that has replaced it, as a client has read it.
     pub(super) superseded_by: Option<(String, u32)>,
+}
+
+/// Payload that a command may have given to a subtask.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Edition {
+    /// Number of the command.
+    pub(super) command: u64,
+    /// Place of its answer.
+    pub(super) answered: Option<usize>,
 }
 
 /// End of the last attempt.
