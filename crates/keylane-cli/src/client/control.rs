@@ -2,10 +2,12 @@
 
 use std::io::{self, Write};
 
+use anyhow::ensure;
 use clap::{Args, ValueEnum};
 use keylane_service::wire::{CancelMode, Job, RetryOnly, Timestamp};
+use serde::Serialize;
+use serde_json::json;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 
 use super::error::{RequestError, say, settle};
 use super::job_filter::JobFilter;
@@ -14,20 +16,21 @@ use super::options::{AFTER_HELP, ServerArgs};
 use super::render::{one_line, plain};
 use super::server_client::{ServerClient, block_on};
 use super::status;
+use super::subtask_reader::json;
 use super::watch::worse;
 use crate::exit::ExitOutcome;
 
 /// Which jobs, and where.
 #[derive(Debug, Args)]
 struct JobSelection {
-    /// The jobs; or a filter, by which they are found.
+    /// Jobs to control, if no filter is given.
     #[arg(value_name = "ID")]
     ids: Vec<String>,
 
     #[command(flatten)]
     filter: JobFilter,
 
-    /// With a filter: do it. Without this, the jobs are only listed.
+    /// Control the jobs that the filter finds, which are otherwise only listed.
     #[arg(long, conflicts_with = "ids")]
     yes: bool,
 
@@ -82,17 +85,26 @@ pub(crate) struct RetryArgs {
     #[arg(long, value_enum, default_value = "failed", value_name = "WHICH")]
     only: RetryFilter,
 
-    /// Retries this subtask, by its number, instead. Can be repeated.
+    /// Retries only the subtask with this number. Can be repeated.
     #[arg(long = "subtask", value_name = "NUMBER", conflicts_with = "only")]
     subtasks: Vec<u32>,
 
-    /// Gives the chosen subtask this payload first.
-    #[arg(long, value_name = "JSON", requires = "subtasks", value_parser = json_text)]
-    payload: Option<Value>,
+    /// Payload that replaces the present one of the subtask, for good.
+    #[arg(long, value_name = "JSON", requires = "subtasks")]
+    payload: Option<String>,
 }
 
-fn json_text(text: &str) -> Result<Value, String> {
-    serde_json::from_str(text).map_err(|error| format!("it is not JSON: {error}"))
+/// Request that retries chosen subtasks. The payload is text, which keeps every digit of its numbers.
+#[derive(Debug, Serialize)]
+struct ChosenSubtasks<'a> {
+    subtasks: Vec<ChosenSubtask<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct ChosenSubtask<'a> {
+    number: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload: Option<&'a RawValue>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -110,68 +122,55 @@ pub(crate) fn cancel(args: &CancelArgs) -> anyhow::Result<ExitOutcome> {
     if let Some(reason) = &args.reason {
         request["reason"] = json!(reason);
     }
-    args.jobs.tell(&JobCommand { states: UNFINISHED, ..JobCommand::new("cancel", request) })
+    let states = "scheduled,queued,running,paused";
+    args.jobs.tell(&JobCommand { what: "cancel", request: &request, states })
 }
 
 /// Runs `keylane pause`.
 pub(crate) fn pause(args: &PauseArgs) -> anyhow::Result<ExitOutcome> {
     let states = "scheduled,queued,running";
-    args.jobs.tell(&JobCommand { states, ..JobCommand::new("pause", json!({})) })
+    args.jobs.tell(&JobCommand { what: "pause", request: &json!({}), states })
 }
 
 /// Runs `keylane resume`.
 pub(crate) fn resume(args: &ResumeArgs) -> anyhow::Result<ExitOutcome> {
-    args.jobs.tell(&JobCommand { states: "paused", ..JobCommand::new("resume", json!({})) })
+    args.jobs.tell(&JobCommand { what: "resume", request: &json!({}), states: "paused" })
 }
 
 /// Runs `keylane retry`.
 pub(crate) fn retry(args: &RetryArgs) -> anyhow::Result<ExitOutcome> {
-    let only = match args.only {
-        RetryFilter::Failed => RetryOnly::Failed,
-        RetryFilter::Unsuccessful => RetryOnly::Unsuccessful,
-    };
-    anyhow::ensure!(
-        args.payload.is_none() || (args.subtasks.len(), args.jobs.ids.len()) == (1, 1),
-        "--payload replaces the payload of one subtask: give one job and one --subtask"
-    );
-    let states = match only {
-        RetryOnly::Failed => "failed",
-        RetryOnly::Unsuccessful => "failed,cancelled",
+    let (only, states) = match args.only {
+        RetryFilter::Failed => (RetryOnly::Failed, "failed"),
+        RetryFilter::Unsuccessful => (RetryOnly::Unsuccessful, "failed,cancelled"),
     };
     if args.subtasks.is_empty() {
         let request = json!({ "only": only });
-        return args.jobs.tell(&JobCommand { states, ..JobCommand::new("retry", request) });
+        return args.jobs.tell(&JobCommand { what: "retry", request: &request, states });
     }
-    anyhow::ensure!(!args.jobs.ids.is_empty(), "--subtask names subtasks of a job: give its id");
-    let chosen = args.subtasks.iter().map(|number| match &args.payload {
-        Some(payload) => json!({ "number": number, "payload": payload }),
-        None => json!({ "number": number }),
-    });
-    args.jobs.tell(&JobCommand::new("retry", json!({ "subtasks": chosen.collect::<Vec<_>>() })))
+    ensure!(!args.jobs.ids.is_empty(), "--subtask names subtasks of a job: give its id");
+    ensure!(
+        args.payload.is_none() || (args.subtasks.len(), args.jobs.ids.len()) == (1, 1),
+        "--payload replaces the payload of one subtask: give one job and one --subtask"
+    );
+    let payload = args.payload.clone().map(json).transpose()?;
+    let chosen = |number: &u32| ChosenSubtask { number: *number, payload: payload.as_deref() };
+    let request = ChosenSubtasks { subtasks: args.subtasks.iter().map(chosen).collect() };
+    args.jobs.tell(&JobCommand { what: "retry", request: &request, states })
 }
 
 /// Command on jobs.
-struct JobCommand {
+struct JobCommand<'a, R> {
     /// Last part of its path.
     what: &'static str,
-    request: Value,
+    request: &'a R,
     /// States in which a filter finds jobs if it names none.
     states: &'static str,
 }
 
-impl JobCommand {
-    fn new(what: &'static str, request: Value) -> Self {
-        JobCommand { what, request, states: "" }
-    }
-}
-
-/// States of jobs that can be cancelled.
-const UNFINISHED: &str = "scheduled,queued,running,paused";
-
 impl JobSelection {
     /// Sends the command for each job, also after one was refused; or lists the jobs that a filter finds.
-    fn tell(&self, command: &JobCommand) -> anyhow::Result<ExitOutcome> {
-        anyhow::ensure!(
+    fn tell(&self, command: &JobCommand<'_, impl Serialize>) -> anyhow::Result<ExitOutcome> {
+        ensure!(
             !self.ids.is_empty() || !self.filter.is_empty(),
             "there are no jobs to {}: give their ids, or a filter such as --kind or --label",
             command.what
@@ -196,7 +195,7 @@ impl JobSelection {
         &self,
         server: &ServerClient,
         ids: &[String],
-        command: &JobCommand,
+        command: &JobCommand<'_, impl Serialize>,
     ) -> anyhow::Result<ExitOutcome> {
         let mut ending = ExitOutcome::Finished { failed: 0 };
         for id in ids {
@@ -216,7 +215,7 @@ impl JobSelection {
     async fn find(
         &self,
         server: &ServerClient,
-        command: &JobCommand,
+        command: &JobCommand<'_, impl Serialize>,
     ) -> anyhow::Result<Vec<Box<RawValue>>> {
         let asked = self.filter.parameters_in(command.states);
         let asked: Vec<_> = asked.iter().map(|(name, value)| (*name, value.as_str())).collect();
@@ -230,7 +229,7 @@ impl JobSelection {
     fn preview(
         &self,
         found: &[Box<RawValue>],
-        command: &JobCommand,
+        command: &JobCommand<'_, impl Serialize>,
     ) -> anyhow::Result<ExitOutcome> {
         if !found.is_empty() {
             list::print(found, self.json, |jobs: &[Job]| status::overview(jobs, Timestamp::now()))?;
@@ -248,10 +247,10 @@ impl JobSelection {
         &self,
         server: &ServerClient,
         id: &str,
-        command: &JobCommand,
+        command: &JobCommand<'_, impl Serialize>,
     ) -> anyhow::Result<()> {
         let path = ["v1", "jobs", id, command.what];
-        let answer = server.post(&path, &command.request).await?;
+        let answer = server.post(&path, command.request).await?;
         let mut line = match self.json {
             true => one_line(&answer.body),
             false => {

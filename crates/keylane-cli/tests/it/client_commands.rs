@@ -236,11 +236,16 @@ fn jobs_are_steered_one_by_one() {
     outcome.expect(4, &["gone: the job gone was purged (410 gone)"]);
     assert_eq!(outcome.stdout.lines().count(), 1);
     run(&mock, &["retry", ID, "--subtask", "3", "--subtask", "0"]).expect(0, &[]);
-    run(&mock, &["retry", ID, "--subtask", "3", "--payload", r#"{"n":1}"#]).expect(0, &[]);
+    // A number with more digits than any number of the client.
+    let payload = r#"{"n":1234567890123456789012}"#;
+    run(&mock, &["retry", ID, "--subtask", "3", "--payload", payload]).expect(0, &[]);
+    assert!(mock.asked().last().unwrap().body.ends_with(format!("{payload}}}]}}").as_bytes()));
+    run(&mock, &["retry", ID, "--subtask", "3", "--payload", "null"]).expect(0, &[]);
     let several = ["retry", ID, "--subtask", "3", "--subtask", "0", "--payload", "1"];
     run(&mock, &several).expect(255, &["--payload replaces the payload of one subtask"]);
     run(&mock, &["retry", ID, "--payload", "1"]).expect(255, &["--subtask"]);
-    run(&mock, &["retry", ID, "--subtask", "3", "--payload", "{"]).expect(255, &["it is not JSON"]);
+    run(&mock, &["retry", ID, "--subtask", "3", "--payload", "{"])
+        .expect(255, &["the payload is not JSON"]);
     run(&mock, &["retry", ID, "--subtask", "3", "--only", "failed"]).expect(255, &["--only"]);
     let asked: Vec<_> = mock.asked().iter().map(|asked| (asked.line(), asked.json())).collect();
     let post = |id: &str, what: &str| format!("POST /v1/jobs/{id}/{what}");
@@ -252,7 +257,11 @@ fn jobs_are_steered_one_by_one() {
         (post("gone", "retry"), json!({"only": "unsuccessful"})),
         (post(ID, "retry"), json!({"only": "unsuccessful"})),
         (post(ID, "retry"), json!({"subtasks": [{"number": 3}, {"number": 0}]})),
-        (post(ID, "retry"), json!({"subtasks": [{"number": 3, "payload": {"n": 1}}]})),
+        (
+            post(ID, "retry"),
+            json!({"subtasks": [{"number": 3, "payload": {"n": 1_234_567_890_123_456_789_012.0}}]}),
+        ),
+        (post(ID, "retry"), json!({"subtasks": [{"number": 3, "payload": null}]})),
     ];
     assert_eq!(asked, expected);
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use super::number::whole;
+use super::number::{required_whole, whole};
 use super::object::objects;
 use super::{Because, Timestamp};
 use crate::KeyClaim;
@@ -388,7 +388,7 @@ pub struct RetryRequest {
     #[serde(default)]
     pub only: Option<RetryOnly>,
     /// Chosen subtasks that failed or were cancelled, instead of `only`: 1 to 1,000. The others keep their results.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "objects")]
     #[schema(min_items = 1, max_items = 1000)]
     pub subtasks: Option<Vec<RetrySubtask>>,
 }
@@ -398,9 +398,10 @@ pub struct RetryRequest {
 #[serde(deny_unknown_fields)]
 pub struct RetrySubtask {
     /// Number of the subtask in its job, from 0.
+    #[serde(deserialize_with = "required_whole")]
     pub number: u32,
-    /// Payload that replaces the present one, for good. A request has at most 100.
-    #[serde(default)]
+    /// Payload that replaces the present one, for good: any JSON. A request has at most 100.
+    #[serde(default, deserialize_with = "also_null")]
     #[schema(value_type = Option<serde_json::Value>)]
     pub payload: Option<Box<RawValue>>,
 }

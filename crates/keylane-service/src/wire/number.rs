@@ -4,7 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use serde::Deserializer;
-use serde::de::{Error, Visitor};
+use serde::de::{Error, Unexpected, Visitor};
 
 /// Smallest float above which some whole numbers are not representable.
 const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
@@ -16,6 +16,16 @@ where
     T: TryFrom<u64>,
 {
     deserializer.deserialize_any(WholeNumberVisitor(PhantomData))
+}
+
+/// Deserializes a whole number. In JSON, `3.0` is the number 3.
+pub(super) fn required_whole<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: TryFrom<u64>,
+{
+    let null = || D::Error::invalid_type(Unexpected::Unit, &"a whole number");
+    whole(deserializer)?.ok_or_else(null)
 }
 
 struct WholeNumberVisitor<T>(PhantomData<T>);
@@ -33,12 +43,12 @@ impl<T: TryFrom<u64>> Visitor<'_> for WholeNumberVisitor<T> {
 
     fn visit_u64<E: Error>(self, number: u64) -> Result<Self::Value, E> {
         let fits = T::try_from(number);
-        fits.map(Some).map_err(|_| E::invalid_value(serde::de::Unexpected::Unsigned(number), &self))
+        fits.map(Some).map_err(|_| E::invalid_value(Unexpected::Unsigned(number), &self))
     }
 
     fn visit_f64<E: Error>(self, number: f64) -> Result<Self::Value, E> {
         if number.fract() != 0.0 || !(0.0..=MAX_EXACT).contains(&number) {
-            return Err(E::invalid_value(serde::de::Unexpected::Float(number), &self));
+            return Err(E::invalid_value(Unexpected::Float(number), &self));
         }
         #[expect(
             clippy::cast_possible_truncation,

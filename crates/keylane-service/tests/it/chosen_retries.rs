@@ -128,6 +128,23 @@ async fn a_new_payload_replaces_the_old_one_for_good() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_payload_may_be_null_and_a_number_may_have_a_point() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut place = Place::start(&folder.path().join("store")).await;
+    let id = place.finished(&names(2), &[1]).await;
+    place.retry(&id, json!({"subtasks": [{"number": 1.0, "payload": null}]})).await;
+    assert_eq!(place.stage.next().await, "null");
+    place.stage.succeed("null");
+    place.client.wait(&id).await;
+    assert_eq!(place.payload(&id, 1).await, Value::Null);
+    for wrong in [json!([1, 2]), json!({"number": null})] {
+        let body = json!({"subtasks": [wrong]}).to_string();
+        place.client.post(&format!("/v1/jobs/{id}/retry"), &body).await.expect(422);
+    }
+    place.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_retried_is_refused_and_nothing_runs() {
     let folder = tempfile::tempdir().unwrap();
     let mut place = Place::start(&folder.path().join("store")).await;
