@@ -12,7 +12,7 @@ use super::submit_reply::SubmitResult;
 use super::unique_jobs::UniqueName;
 use crate::JobId;
 use crate::request_error::RequestError;
-use crate::store::{Changes, IdempotencyEntry};
+use crate::store::{Changes, IdempotencyEntry, JobUpload, NewJob};
 
 /// Returns the idempotency key of a job in a batch: the batch's key and the job's place. No
 /// client's key contains a line end.
@@ -45,6 +45,42 @@ impl EqualJob {
     }
 }
 
+/// Batch that is ready for the store.
+#[derive(Default)]
+struct PreparedBatch {
+    /// New jobs, for the store.
+    jobs: Vec<(JobUpload, NewJob)>,
+    /// All jobs, in the order of the request.
+    parts: Vec<BatchPart>,
+    changes: Changes,
+}
+
+/// Separates new jobs from those that are equal to a `known` one, or to an earlier one of the batch. `entry_of` returns
+/// the idempotency key of the job at a place.
+fn prepare(
+    jobs: impl Iterator<Item = (JobSubmission, Option<UniqueName>)>,
+    mut known: BTreeMap<UniqueName, EqualJob>,
+    entry_of: impl Fn(usize) -> Option<IdempotencyEntry>,
+) -> Result<PreparedBatch, RequestError> {
+    let mut batch = PreparedBatch::default();
+    for (place, (job, name)) in jobs.enumerate() {
+        let entry = entry_of(place);
+        if let Some(equal) = name.as_ref().and_then(|name| known.get(name)) {
+            entry.into_iter().for_each(|entry| batch.changes.idempotency(entry, equal.id()));
+            batch.parts.push(BatchPart::Equal(equal.clone()));
+            continue;
+        }
+        if let Some(name) = name {
+            batch.changes.idempotency(job.unique_entry(name.clone()), job.id());
+            known.insert(name, EqualJob::InBatch(place, job.id()));
+        }
+        let (upload, new, entering) = job.into_parts(entry)?;
+        batch.jobs.push((upload, new));
+        batch.parts.push(BatchPart::New(entering.into()));
+    }
+    Ok(batch)
+}
+
 impl Submission {
     /// Accepts jobs in one transaction, in their order, or none of them. `hash` is the hash of the
     /// whole request; an equal request under the same key gets the same jobs.
@@ -67,33 +103,19 @@ impl Submission {
         }
         self.may_take_more()?;
         let names: Vec<_> = intakes.iter().map(JobSubmission::unique_name).collect();
-        let (claims, mut known) = self.claim_unique(names.iter().flatten()).await?;
+        let (claims, known) = self.claim_unique(names.iter().flatten()).await?;
         let expires_ms = self.idempotency.ends();
-        let (mut jobs, mut all, mut changes) = (Vec::new(), Vec::new(), Changes::new());
-        for (place, (intake, name)) in intakes.into_iter().zip(names).enumerate() {
-            let entry = scope.as_ref().map(|(caller, key)| IdempotencyEntry {
-                scope: caller.clone(),
-                key: key_in_batch(key, place),
-                body_hash: hash,
-                expires_ms,
-            });
-            if let Some(equal) = name.as_ref().and_then(|name| known.get(name)) {
-                entry.into_iter().for_each(|entry| changes.idempotency(entry, equal.id()));
-                all.push(BatchPart::Equal(equal.clone()));
-                continue;
-            }
-            if let Some(name) = name {
-                changes.idempotency(intake.unique_entry(name.clone()), intake.id());
-                known.insert(name, EqualJob::InBatch(place, intake.id()));
-            }
-            let (upload, new, entering) = intake.into_parts(entry)?;
-            jobs.push((upload, new));
-            all.push(BatchPart::New(entering.into()));
-        }
+        let entry_of = |place| {
+            let (scope, key) = scope.clone()?;
+            let key = key_in_batch(&key, place);
+            Some(IdempotencyEntry { scope, key, body_hash: hash, expires_ms })
+        };
+        let named = intakes.into_iter().zip(names);
+        let PreparedBatch { jobs, parts, changes } = prepare(named, known, entry_of)?;
         let (reply, replied) = oneshot::channel();
         let this = Arc::clone(self);
         let accept = move |committed: Result<_, _>| {
-            let answer = committed.map(|_| this.accept_all(all));
+            let answer = committed.map(|_| this.accept_all(parts));
             let answer = answer.map_err(|error| this.status.write_refused(error));
             drop((claim, claims));
             // A client that no longer waits can repeat the request with the batch's idempotency
