@@ -216,8 +216,8 @@ fn is_transient(status: StatusCode) -> bool {
         || status == StatusCode::TOO_MANY_REQUESTS
 }
 
-/// Returns the method, the path and the body of a command with this number.
-fn request_of(by: u64, command: Command, id: &str) -> (&'static str, String, Option<Value>) {
+/// Returns the method, the path and the body of a command. A payload has the number of the command as its `edition`.
+fn request_of(edition: u64, command: Command, id: &str) -> (&'static str, String, Option<Value>) {
     let of_key = |key: u8, what: &str| ("POST", format!("/v1/keys/k{key}/{what}"), None);
     let of_kind = |kind: u8, what: &str| {
         ("POST", format!("/v1/kinds/{}/{what}", JobKind::ALL[usize::from(kind)].name()), None)
@@ -234,7 +234,7 @@ fn request_of(by: u64, command: Command, id: &str) -> (&'static str, String, Opt
         Command::RetrySubtask { job, number, edits } => {
             let mut chosen = json!({"number": number});
             if edits {
-                let payload = json!({"job": job, "number": number, "edition": by});
+                let payload = json!({"job": job, "number": number, "edition": edition});
                 chosen["payload"] = payload;
             }
             let body = json!({"subtasks": [chosen]});

@@ -90,8 +90,8 @@ async fn handle(world: Arc<World>, attempt: Attempt) -> AttemptResult {
         Step::Subtask(number) => number,
     };
     let edition = payload["edition"].as_u64();
-    let (fence, attempt_number) = (attempt.fence, attempt.number);
-    let run = Run { job, number, attempt: attempt_number, fence, is_lease: false, edition };
+    let Attempt { number: count, fence, .. } = attempt;
+    let run = Run { job, number, attempt: count, fence, is_lease: false, edition };
     world.record(Event::Started(run));
     if attempt.step == Step::FanIn {
         world.record(Event::FannedIn { job, results: input["results"].clone() });

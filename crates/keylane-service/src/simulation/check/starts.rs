@@ -67,14 +67,14 @@ impl State {
         }
     }
 
-    /// An attempt has the payload that a command has given to its subtask, for good.
+    /// An attempt has the submitted payload, or one from a command; not an earlier one than that of an answered command.
     fn payload(&mut self, run: Run) -> Option<String> {
         let task = self.task(run);
         let is_known = match run.edition {
             None => !task.is_edited,
             Some(edition) => task.editions.iter().any(|one| one.command == edition),
         };
-        (!is_known).then(|| format!("has not the payload of one of {:?}", task.editions))
+        (!is_known).then(|| format!("has another payload than those of {:?}", task.editions))
     }
 
     /// Fences rise for each key, except among subtasks that share or limit it, and are given once.
