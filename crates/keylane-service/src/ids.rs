@@ -201,6 +201,20 @@ impl JobId {
     }
 }
 
+impl serde::Serialize for JobId {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for JobId {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<'_, str>::deserialize(deserializer)?;
+        let wrong = || serde::de::Error::custom(format_args!("`{text}` is no job id"));
+        JobId::parse(&text).ok_or_else(wrong)
+    }
+}
+
 impl fmt::Display for JobId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "job_{:032x}", u128::from_be_bytes(self.0))

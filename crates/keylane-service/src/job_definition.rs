@@ -6,13 +6,13 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::KeyClaim;
 use crate::kind::Kind;
 use crate::kind_registry::KindRegistry;
 use crate::request_error::RequestError;
 use crate::tenant::{Tenant, TenantRegistry};
 use crate::trace_context::TraceContext;
-use crate::wire::{OnError, OnFail, SubmitJob, SubmitSubtask, Timestamp};
+use crate::wire::{AfterCondition, OnError, OnFail, SubmitJob, SubmitSubtask, Timestamp};
+use crate::{JobId, KeyClaim};
 
 /// Limits of submissions: they keep one request from exhausting the resources of all others.
 #[derive(Clone, Copy, Debug)]
@@ -50,6 +50,9 @@ pub(crate) const MAX_KEY_BYTES: usize = 1024;
 /// Maximum number of keys of a subtask.
 pub(crate) const MAX_KEYS: usize = 64;
 
+/// Maximum number of jobs for which a job waits.
+pub(crate) const MAX_AFTER: usize = 64;
+
 pub(crate) const MAX_NAME_BYTES: usize = 256;
 pub(crate) const MAX_LABELS: usize = 32;
 pub(crate) const MAX_LABEL_BYTES: usize = 256;
@@ -78,6 +81,14 @@ pub(crate) struct JobDefinition {
     /// Whether this time came before the end of the job.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub(crate) is_expired: bool,
+    /// Jobs that must end before it enters the order.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub(crate) after: Vec<JobId>,
+    #[serde(skip_serializing_if = "AfterCondition::is_default", default)]
+    pub(crate) after_on: AfterCondition,
+    /// Job of `after` that did not succeed, for which it was cancelled.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) after_failed: Option<JobId>,
     pub(crate) on_error: OnError,
     pub(crate) on_fail: OnFail,
     pub(crate) attempts: u32,
@@ -111,15 +122,27 @@ impl JobDefinition {
         self.max_per_key.filter(|limit| *limit > 1).unwrap_or(0)
     }
 
-    /// Removes the time at which the job expires, if it has passed: the retry of an operator counts more.
-    /// Returns whether this changed the definition.
+    /// Time from which the job may begin; `None` if it begins when it is accepted. A job that waits for others begins
+    /// later than `accepted`.
+    pub(crate) fn begins_at(&self, accepted: Timestamp) -> Option<Timestamp> {
+        self.run_at.or((!self.after.is_empty()).then_some(accepted))
+    }
+
+    /// Returns the time at which the scheduler names the job as due, in milliseconds; `None` if it begins when it is
+    /// accepted. One that waits only for other jobs is due from the start, whatever the clock shows.
+    pub(crate) fn due_ms(&self) -> Option<u64> {
+        self.run_at.map(|at| at.0).or((!self.after.is_empty()).then_some(0))
+    }
+
+    /// Removes the time at which the job expires, if it has passed, and the mark of a job that did not succeed before it:
+    /// the retry of an operator counts more. Returns whether this changed the definition.
     pub(crate) fn renew(&mut self, now: Timestamp) -> bool {
         // The clock may have been set back since.
         let is_over = self.is_expired || self.expires_at.is_some_and(|at| at <= now);
         if is_over {
             (self.expires_at, self.is_expired) = (None, false);
         }
-        is_over
+        self.after_failed.take().is_some() || is_over
     }
 
     pub(crate) fn timeout(&self) -> Option<Duration> {
@@ -134,6 +157,8 @@ pub(crate) struct ValidatedSubmission {
     pub(crate) head: JobDefinition,
     /// Subtasks of the submission.
     pub(crate) subtasks: Vec<SubmitSubtask>,
+    /// Ids of the jobs that must end before it enters the order.
+    pub(crate) after: Vec<String>,
 }
 
 /// Invalid fields, as pairs of JSON pointer and message. All are collected, so that a client can
@@ -211,6 +236,10 @@ pub(crate) fn check(
     });
     wrong.check(job.expires_ms != Some(0), "/expires_ms", || "1 is the least".into());
     wrong.check(job.unique_ms != Some(0), "/unique_ms", || "1 is the least".into());
+    let after = job.after.take().unwrap_or_default();
+    wrong.check(after.len() <= MAX_AFTER, "/after", || {
+        format!("there are {}, and {MAX_AFTER} are the most", after.len())
+    });
     let found = number.map(|number| kinds.get(number));
     let kind = found.as_deref();
     let split = kind.is_some_and(|kind| kind.split.is_some());
@@ -232,7 +261,7 @@ pub(crate) fn check(
         return Err(RequestError::Invalid(wrong.0));
     };
     let head = head_of(job, kind, split, payload, now);
-    Ok(ValidatedSubmission { kind: number, head, subtasks })
+    Ok(ValidatedSubmission { kind: number, head, subtasks, after })
 }
 
 fn check_labels(labels: &BTreeMap<String, String>, wrong: &mut InvalidFields) {
@@ -391,6 +420,9 @@ fn head_of(
         run_at: run_at.filter(|at| *at > now),
         expires_at: job.expires_at.or(job.expires_ms.map(|after| Timestamp(now.0 + after))),
         is_expired: false,
+        after: Vec::new(),
+        after_on: job.after_on.unwrap_or_default(),
+        after_failed: None,
         on_error: job.on_error.unwrap_or(kind.on_error),
         on_fail: job.on_fail.unwrap_or(kind.on_fail),
         attempts: job.attempts.unwrap_or(kind.attempts.max(1)),

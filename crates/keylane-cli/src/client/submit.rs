@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use keylane_service::wire::{Job, OnError, OnFail, Timestamp};
+use keylane_service::wire::{AfterCondition, Job, OnError, OnFail, Timestamp};
 use reqwest::Method;
 use reqwest::header::CONTENT_TYPE;
 use serde::Serialize;
@@ -114,6 +114,15 @@ pub(crate) struct SubmitArgs {
     /// Time from which nothing more of the job starts, such as 2026-01-31T12:00:00Z.
     #[arg(long, value_name = "WHEN")]
     expires_at: Option<RunAtArg>,
+
+    /// A job that must succeed before this one starts; can be given several times. If it ends otherwise, this one is
+    /// cancelled.
+    #[arg(long, value_name = "JOB")]
+    after: Vec<String>,
+
+    /// Start when the jobs of --after have ended, whatever their results are.
+    #[arg(long, requires = "after")]
+    after_end: bool,
 
     /// For this long, do not accept an equal job again: one with the same kind, tenant, keys and payloads. The first one is
     /// printed instead.
@@ -276,6 +285,10 @@ struct JobDefinition<'a> {
     expires_at: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
     expires_ms: Option<u64>,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    after: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    after_on: Option<AfterCondition>,
     #[serde(skip_serializing_if = "Option::is_none")]
     unique_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -407,6 +420,8 @@ impl SubmitArgs {
             delay_ms: self.delay.map(millis),
             expires_at: self.expires_at.map(|when| when.0),
             expires_ms: self.expires.map(millis),
+            after: &self.after,
+            after_on: self.after_end.then_some(AfterCondition::End),
             unique_ms: self.unique.map(millis),
             on_error: self.on_error.map(|choice| match choice {
                 OnErrorArg::FinishAll => OnError::FinishAll,

@@ -19,8 +19,17 @@ impl EngineState {
             && let Some(job) = self.due.pop_front()
         {
             // The job may have been cancelled meanwhile, and even retried.
-            let is_due = |live: &&mut ActiveJob| live.begins_at.is_some() && !live.is_closing;
-            let Some(live) = self.live.get_mut(&job).filter(is_due) else { continue };
+            let is_open = |live: &&ActiveJob| {
+                live.begins_at.is_some() && !live.is_entering && !live.is_closing
+            };
+            let Some(live) = self.live.get(&job).filter(is_open) else { continue };
+            // One that waits for other jobs is queued again when these have ended.
+            let may_begin = self.may_begin(live);
+            let Some(live) = self.live.get_mut(&job) else { continue };
+            live.is_due = true;
+            if !may_begin {
+                continue;
+            }
             live.is_entering = true;
             let WriteBatch { changes, effects, entering } = &mut self.unwritten;
             changes.enter(job, live.status());
@@ -33,6 +42,7 @@ impl EngineState {
     pub(super) fn activate(&mut self, job: JobNumber, now: Timestamp) {
         self.order.entered(job);
         let Some(accepted) = self.scheduler.begin(job, now.0) else { return };
+        self.ends_wait(job);
         if let Some(live) = self.live.get_mut(&job) {
             (live.begins_at, live.is_entering) = (None, false);
             live.touch(&mut self.versions);

@@ -86,7 +86,7 @@ impl Submission {
     /// whole request; an equal request under the same key gets the same jobs.
     pub(crate) async fn accept_together(
         self: &Arc<Self>,
-        intakes: Vec<JobSubmission>,
+        mut intakes: Vec<JobSubmission>,
         scope: Option<(String, String)>,
         hash: [u8; 32],
     ) -> Result<Vec<SubmitResult>, RequestError> {
@@ -104,6 +104,9 @@ impl Submission {
         self.may_take_more()?;
         let names: Vec<_> = intakes.iter().map(JobSubmission::unique_name).collect();
         let (claims, known) = self.claim_unique(names.iter().flatten()).await?;
+        for intake in &mut intakes {
+            intake.register_after().await?;
+        }
         let expires_ms = self.idempotency.ends();
         let entry_of = |place| {
             let (scope, key) = scope.clone()?;

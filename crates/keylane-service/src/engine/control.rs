@@ -138,12 +138,14 @@ impl Control {
             return Err(RequestError::Conflict("the job is not over; cancel it first".into()));
         }
         let last = self.query.job(id)?;
+        self.claim_removal(id)?;
         let mut changes = Changes::new();
         changes.purge(id.number());
         self.audit.add(act, &mut changes);
         let (reply, replied) = tokio::sync::oneshot::channel();
         let (this, act) = (Arc::clone(self), Arc::clone(act));
         self.store.submit_with(changes, move |written| {
+            this.state.lock().dependencies.end_removal(id.number());
             // Answers even if the client has disconnected, so that the callback runs.
             let answer = written
                 .map(|_| this.purged(last, &act))
@@ -151,6 +153,19 @@ impl Control {
             let _ = reply.send(answer);
         });
         replied.await.map_err(|_| RequestError::StoreFailed("the writer has ended".into()))?
+    }
+
+    /// Claims the removal of a finished job, so that no other one begins to wait for it.
+    fn claim_removal(&self, id: JobId) -> Result<(), RequestError> {
+        let mut engine = self.state.lock();
+        let claimed = engine.dependencies.claim_removal(id.number());
+        claimed.map_err(|waiting| {
+            let name = engine.live.get(&waiting).map(|live| format!("job {}", live.id));
+            let name = name.unwrap_or_else(|| "a job that is being submitted".into());
+            RequestError::Conflict(format!(
+                "{name} waits for this job and needs its result; remove it after the start of the other, or cancel that one"
+            ))
+        })
     }
 
     /// Publishes the deletion of a job. Called on the writer's thread, so that followers see it in

@@ -143,6 +143,7 @@ impl Core {
     /// Returns the removal of expired data, to be run as a task.
     pub(super) fn retention(&self) -> Arc<Retention> {
         Arc::new(Retention {
+            state: Arc::clone(&self.state),
             store: self.store.clone(),
             clock: Arc::clone(&self.clock),
             executor: self.executor.clone(),

@@ -100,6 +100,7 @@ impl SubtaskDispatcher {
         self.leases.hand_granted(engine, now);
         // Before anything starts.
         let more_expire = engine.expire_due(now);
+        let more_decisions = engine.decide_about_dependents(now);
         engine.take_due(now);
         engine.enter_slice(now);
         self.admit_held_back(engine, starts);
@@ -122,7 +123,7 @@ impl SubtaskDispatcher {
         let next =
             engine.scheduler.next_timeout().into_iter().chain(engine.next_job_expiry()).min();
         let next = next.map_or(MAX_SLEEP, |at| self.clock.until(at));
-        let is_left = engine.scheduler.has_work() || more_expire;
+        let is_left = engine.scheduler.has_work() || more_expire || more_decisions;
         let trash = engine.scheduler.take_trash();
         // Fair, so that waiting threads get the lock between two slices.
         MutexGuard::unlock_fair(guard);

@@ -40,6 +40,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
+use super::dependencies::JobDependencies;
 use super::failures::LastErrors;
 use super::fences::FenceReserve;
 use super::order_check::OrderCheck;
@@ -84,6 +85,8 @@ pub(super) struct EngineState {
     pub(super) next_expiry: Option<Timestamp>,
     /// Jobs with a time at which they expire, by that time. `expiry.rs` has the protocol.
     pub(super) expiring: BTreeSet<(Timestamp, JobNumber)>,
+    /// Jobs that others wait for. `dependencies.rs` has the protocol.
+    pub(super) dependencies: JobDependencies,
     /// Delayed jobs whose start time has passed and that have no place in the order yet.
     pub(super) due: VecDeque<JobNumber>,
     /// Jobs that changed since the last job events.
@@ -154,6 +157,7 @@ impl EngineState {
             workers: WorkerTable::default(),
             next_expiry: None,
             expiring: BTreeSet::new(),
+            dependencies: JobDependencies::default(),
             due: VecDeque::new(),
             changed: HashSet::new(),
             totals: ServiceTotals::default(),
@@ -278,8 +282,10 @@ pub(super) struct ActiveJob {
     pub(super) started: Option<Timestamp>,
     /// Base of the remaining-time estimate.
     pub(super) pace: Option<JobPace>,
-    /// Start time of a delayed job. `None` once the job has its place in the order.
+    /// Start time of a job that is delayed or waits for others. `None` once the job has its place in the order.
     pub(super) begins_at: Option<Timestamp>,
+    /// The start time has passed, also if the clock was set back since.
+    pub(super) is_due: bool,
     /// The start time has passed, and the place in the order is on its way to the disk.
     pub(super) is_entering: bool,
     /// Total size of the subtasks' keys, in bytes. It counts until the job is over.

@@ -203,7 +203,6 @@ impl JobRetries {
         let RetryPlan { head, kind, created, started, plan, split, parts, ended, .. } = again;
         let new = scheduler::NewJob {
             split: split.then_some(0),
-            start_at: None,
             ended: ended_counts(&ended),
             has_barriers: head.barriers || again.has_barriers,
             ..new_job(number, kind, &head, first)
@@ -211,6 +210,7 @@ impl JobRetries {
         let live = ActiveJob {
             id,
             begins_at: None,
+            is_due: false,
             is_entering: false,
             plan,
             created,

@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 
 use super::SubmitTicket;
 use super::capacity::CapacityReservation;
+use super::dependencies::Registration;
 use super::submission::{AcceptedJob, ExtraWrites, Submission};
 use super::unique_jobs::{UniqueHash, UniqueName};
 use crate::job_definition::{self, JobDefinition, ValidatedSubmission};
@@ -35,6 +36,10 @@ pub(crate) struct JobSubmission {
     hash: Sha256,
     /// Hash of the subtasks, if the job is unique for a time.
     unique: Option<UniqueHash>,
+    /// Ids of the jobs for which it waits.
+    after: Vec<String>,
+    /// Its registration at these jobs.
+    registration: Option<Registration>,
 }
 
 /// NDJSON line with a subtask. Borrows all of its content.
@@ -66,7 +71,7 @@ impl Submission {
     ) -> Result<JobSubmission, RequestError> {
         let now = self.clock.now();
         let unique = job.unique_ms.map(UniqueHash::new);
-        let ValidatedSubmission { kind, head, subtasks } =
+        let ValidatedSubmission { kind, head, subtasks, after } =
             job_definition::check(job, more, &self.kinds, &self.tenants, &self.bounds, now)?;
         let upload = self.store.upload(now.0).map_err(|error| self.status.write_refused(error))?;
         let mut intake = JobSubmission {
@@ -79,6 +84,8 @@ impl Submission {
             now,
             hash: Sha256::new(),
             unique,
+            after,
+            registration: None,
         };
         if let Some(payload) = intake.split_payload() {
             intake.put(&[], payload.get())?;
@@ -196,7 +203,7 @@ impl JobSubmission {
     /// in its queue, which fixes its place in the order. For a job that was submitted before, the
     /// extra writes are not applied.
     pub(crate) async fn submit(
-        self,
+        mut self,
         scope: Option<(String, String)>,
         also: ExtraWrites,
     ) -> Result<SubmitTicket, RequestError> {
@@ -225,12 +232,26 @@ impl JobSubmission {
         if let Some(alias) = alias(self.id()) {
             changes.alias(alias);
         }
+        self.register_after().await?;
         let (upload, new, entering) = self.into_parts(idempotency)?;
         let (reply, replied) = oneshot::channel();
         let store = service.store.clone();
         let accept = move |committed| service.committed(committed, entering, then, reply, claims);
         store.accept_with_async(vec![(upload, new)], changes, accept).await;
         Ok(SubmitTicket::Coming(replied))
+    }
+
+    /// Registers the job at those for which it waits. Called before the job is handed to the store.
+    pub(super) async fn register_after(&mut self) -> Result<(), RequestError> {
+        if self.after.is_empty() {
+            return Ok(());
+        }
+        let (job, names) = (self.upload.job(), std::mem::take(&mut self.after));
+        let registered = self.service.look_up(move |this| this.register_after(job, &names));
+        let registration = registered.await?;
+        self.head.after = registration.after().to_vec();
+        self.registration = Some(registration);
+        Ok(())
     }
 
     /// Returns the name that equal jobs have in common, if the job is unique for a time.
@@ -257,9 +278,9 @@ impl JobSubmission {
             self.put(&[], "null")?;
         }
         self.head.barriers = self.subtasks.has_barriers();
-        let JobSubmission { kind, head, upload, subtasks, room, now, .. } = self;
-        let status =
-            JobStatus { start_at_ms: head.run_at.map(|at| at.0), ..JobStatus::of(Stored::Waiting) };
+        let JobSubmission { kind, head, upload, subtasks, room, now, registration, .. } = self;
+        let start_at_ms = head.begins_at(now).map(|at| at.0);
+        let status = JobStatus { start_at_ms, ..JobStatus::of(Stored::Waiting) };
         let new = NewJob {
             kind: head.kind.clone(),
             created_ms: now.0,
@@ -268,7 +289,17 @@ impl JobSubmission {
             idempotency,
         };
         let (number, id, total) = (upload.job(), upload.id(), upload.total());
-        let entering = AcceptedJob { number, id, total, kind, head, subtasks, room, created: now };
+        let entering = AcceptedJob {
+            number,
+            id,
+            total,
+            kind,
+            head,
+            subtasks,
+            room,
+            created: now,
+            registration,
+        };
         Ok((upload, new, entering))
     }
 }

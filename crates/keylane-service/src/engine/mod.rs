@@ -12,11 +12,11 @@
 //!
 //! | | files |
 //! |---|---|
-//! | state | `engine_state`, `outcomes`, `activation`, `held_jobs`, `hold_transitions`, `work_claims`, `worker_table`, `order_check`, `step_numbers`, `failures`, `fences`, `versions`, `pace` |
-//! | submission | `submission`, `job_submission`, `batch`, `client_id`, `idempotency`, `name_locks`, `capacity`, `unfinished_counts`, `submit_reply`, `split_result` |
+//! | state | `engine_state`, `outcomes`, `activation`, `dependencies`, `expiry`, `held_jobs`, `hold_transitions`, `work_claims`, `worker_table`, `order_check`, `step_numbers`, `failures`, `fences`, `versions`, `pace` |
+//! | submission | `submission`, `job_submission`, `batch`, `client_id`, `idempotency`, `name_locks`, `capacity`, `unfinished_counts`, `submit_reply`, `split_result`, `unique_jobs` |
 //! | dispatch | `dispatch`, `attempt`, `attempt_ends`, `leases`, `lease_reports`, `remote_workers`, `logs`, `random` |
 //! | persistence | `persistence`, `rejected_change`, `store_status`, `recovery`, `retention`, `backups/`, `job_end_times`, `ticker` |
-//! | control | `control`, `job_key_control`, `kind_control`, `job_retry`, `remove_damaged_job`, `audit/`, `schedules/` |
+//! | control | `control`, `job_key_control`, `kind_control`, `job_retry`, `retry_plan`, `remove_damaged_job`, `audit/`, `schedules/` |
 //! | query | `query/`, `metrics`, `events/`, `timeline` |
 //! | composition | `core`, `composition`, `service`, `embedded`, `engine_dependencies`, `executor`, `clock`, `wall_clock`, `timer`, `settings` |
 
@@ -32,6 +32,7 @@ mod clock;
 mod composition;
 mod control;
 mod core;
+mod dependencies;
 mod dispatch;
 mod embedded;
 mod engine_dependencies;

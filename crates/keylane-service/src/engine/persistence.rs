@@ -312,6 +312,7 @@ impl Persistence {
             ..super::events::event(id, EventKind::JobEnded, now)
         });
         live.touch(&mut engine.versions);
+        engine.note_end_for_others(job, &live, state);
         if let Some(ended) = &live.end_notify {
             ended.notify_waiters();
         }

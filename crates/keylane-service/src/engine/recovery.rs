@@ -24,7 +24,7 @@ use crate::store::{
 };
 use crate::tenant::{TenantRegistry, Tenants};
 use crate::wire::{OnError, Timestamp};
-use crate::{JobNumber, SubtaskId, SubtaskNumber, TaskKeys};
+use crate::{JobId, JobNumber, SubtaskId, SubtaskNumber, TaskKeys};
 
 /// Recovery of the unfinished jobs of a store.
 #[derive(Debug)]
@@ -73,6 +73,10 @@ impl Recovery {
             }
         }
         recovered.taken_over();
+        for id in engine.register_recovered() {
+            let has_succeeded = self.has_succeeded(id)?;
+            engine.note_stored_result(id, has_succeeded);
+        }
         engine.hold_behind_damaged(&all, now);
         if self.store.opened_full() {
             // No attempt begins before the fences of this start are reserved on the disk.
@@ -81,6 +85,19 @@ impl Recovery {
         }
         self.persistence.write_next(&mut engine);
         Ok(())
+    }
+
+    /// Returns whether a job that has ended succeeded. One that is missing or damaged did not.
+    fn has_succeeded(&self, id: JobId) -> Result<bool, ReadError> {
+        match self.store.job(id.number()) {
+            Ok(stored) => Ok(stored
+                .is_some_and(|stored| stored.id == id && stored.status.state == Stored::Succeeded)),
+            Err(ReadError::Damaged(damage)) => {
+                tracing::error!(job = %id, %damage, "the result of a job that another one waits for is damaged");
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Reads what operators have changed of the kinds. A kind whose record is damaged is paused, because it
@@ -135,7 +152,7 @@ impl Recovery {
         });
         let new = NewJob {
             paused: live.paused,
-            start_at: live.begins_at.map(|at| at.0),
+            start_at: live.begins_at.map(|at| live.head.due_ms().unwrap_or(at.0)),
             split: waiting.split.filter(|_| plan.is_unsplit()),
             fan_in: live.head.fan_in.then_some(waiting.fan_in.unwrap_or(0)),
             ended: ended_before,
@@ -296,6 +313,7 @@ fn unfinished_job(
         paused: job.status.state == Stored::Paused,
         cancelling: job.status.state == Stored::Cancelling,
         begins_at: job.status.start_at_ms.filter(|_| !has_begun).map(Timestamp),
+        is_due: false,
         is_entering: false,
         is_closing: false,
         version: versions.take(),

@@ -63,6 +63,7 @@ impl Control {
                 engine.release_key(key, now);
             }
             engine.release_jobs(now);
+            engine.note_removed_damaged(job);
         }
         self.wake.notify();
     }

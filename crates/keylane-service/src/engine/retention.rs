@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::audit::AuditLog;
 use super::clock::{Clock, millis};
+use super::engine_state::SharedState;
 use super::executor::Executor;
 use super::job_end_times::{JobEndTimes, JobNumberBlock};
 use super::store_status::StoreStatus;
@@ -40,6 +41,7 @@ enum RemovalStopped {
 /// Removal of expired data.
 #[derive(Debug)]
 pub(super) struct Retention {
+    pub(super) state: Arc<SharedState>,
     pub(super) store: Store,
     pub(super) clock: Arc<Clock>,
     pub(super) executor: Executor,
@@ -119,10 +121,14 @@ impl Retention {
         if let Some(from) = *unread {
             self.learn_ends(before, from, unread).await?;
         }
+        let mut awaited = Vec::new();
         while let Some(block) = self.ends.take_old(before).filter(|_| !self.stopped.is_cancelled())
         {
-            self.remove_old_of(block, before).await?;
+            let earliest = self.remove_old_of(block, before).await?;
+            awaited.extend(earliest.map(|ended| (block, ended)));
         }
+        // The next scan looks at them again.
+        awaited.into_iter().for_each(|(block, ended)| self.ends.note(block, ended));
         Ok(())
     }
 
@@ -141,18 +147,21 @@ impl Retention {
                 break;
             };
             let block = JobNumberBlock::of(next);
-            self.remove_old_of(block, before).await?;
+            if let Some(ended) = self.remove_old_of(block, before).await? {
+                self.ends.note(block, ended);
+            }
             from = JobNumber(block.numbers().end);
         }
         Ok(())
     }
 
-    /// Removes the expired jobs of a block, and records when the others ended.
+    /// Removes the expired jobs of a block, and records when the others ended. Returns the earliest end of an expired job
+    /// that is kept because another one waits for it.
     async fn remove_old_of(
         &self,
         block: JobNumberBlock,
         before: u64,
-    ) -> Result<(), RemovalStopped> {
+    ) -> Result<Option<u64>, RemovalStopped> {
         let ends = self.read(move |store| store.ends(block.numbers())).await;
         let (old, kept): (Vec<_>, Vec<_>) = match ends {
             Ok(ends) => ends.into_iter().partition(|(_, ended)| *ended < before),
@@ -165,11 +174,18 @@ impl Retention {
         if let Some(earliest) = kept.iter().map(|(_, ended)| *ended).min() {
             self.ends.note(block, earliest);
         }
+        let mut awaited: Option<u64> = None;
         for some in old.chunks(AT_ONCE) {
+            let (claimed, earliest) = self.claim(some);
+            awaited = awaited.into_iter().chain(earliest).min();
             // One transaction each, because another request may have deleted or retried one of
             // them.
-            let removed = some.iter().map(|(job, _)| self.store.submit(removal(*job)));
-            for removed in join_all(removed).await {
+            let removed = claimed.iter().map(|job| self.store.submit(removal(*job)));
+            let removed = join_all(removed).await;
+            let mut engine = self.state.lock();
+            claimed.iter().for_each(|job| engine.dependencies.end_removal(*job));
+            drop(engine);
+            for removed in removed {
                 match removed {
                     Ok(_) => self.status.found_room(),
                     Err(WriteError::NoSuchJob { .. } | WriteError::NotEnded { .. }) => {}
@@ -180,7 +196,20 @@ impl Retention {
                 }
             }
         }
-        Ok(())
+        Ok(awaited)
+    }
+
+    /// Claims the removal of jobs. Also returns the earliest end of those for which another job waits.
+    fn claim(&self, jobs: &[(JobNumber, u64)]) -> (Vec<JobNumber>, Option<u64>) {
+        let mut engine = self.state.lock();
+        let (mut claimed, mut awaited) = (Vec::with_capacity(jobs.len()), None);
+        for (job, ended) in jobs {
+            match engine.dependencies.claim_removal(*job) {
+                Ok(()) => claimed.push(*job),
+                Err(_) => awaited = awaited.into_iter().chain([*ended]).min(),
+            }
+        }
+        (claimed, awaited)
     }
 
     /// Runs a blocking read.

@@ -79,7 +79,6 @@ pub(super) fn new_job<S>(
             OnFail::StopKey => KeyFailurePolicy::StopKey,
         },
         attempts_allowed: head.attempts,
-        start_at: head.run_at.map(|at| at.0),
         split: head.split.then_some(0),
         fan_in: head.fan_in.then_some(0),
         ..NewJob::new(number, subtasks)

@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 use super::capacity::{CapacityReservation, CapacityReservations};
 use super::client_id;
 use super::clock::Clock;
+use super::dependencies::Registration;
 use super::engine_state::{ActiveJob, SharedState};
 use super::events::EventHub;
 use super::executor::Executor;
@@ -24,7 +25,7 @@ use super::submit_reply::{PendingReply, SubmitResult};
 use crate::job_definition::{JobDefinition, SubmissionLimits};
 use crate::kind_registry::KindRegistry;
 use crate::request_error::RequestError;
-use crate::scheduler::PackedSubtasks;
+use crate::scheduler::{NewJob, PackedSubtasks};
 use crate::store::{Changes, CommitReceipt, JobAlias, OutcomeCounts, Store, WriteError};
 use crate::tenant::TenantRegistry;
 use crate::wire::{EventKind, Job, Timestamp};
@@ -81,6 +82,8 @@ pub(super) struct AcceptedJob {
     pub(super) subtasks: PackedSubtasks,
     pub(super) room: CapacityReservation,
     pub(super) created: Timestamp,
+    /// Registration at the jobs for which it waits.
+    pub(super) registration: Option<Registration>,
 }
 
 impl Submission {
@@ -197,15 +200,18 @@ impl Submission {
     /// thread, in commit order.
     pub(super) fn accept(self: &Arc<Self>, entering: AcceptedJob) -> SubmitResult {
         self.status.found_room();
-        let AcceptedJob { number, id, total, kind, head, subtasks, room, created } = entering;
+        let AcceptedJob { number, id, total, kind, head, subtasks, room, created, .. } = entering;
         let (count, key_bytes) = (subtasks.count(), subtasks.key_bytes());
         let (has_keys, has_latest) = (subtasks.has_keys(), subtasks.has_latest());
         let mut engine = self.state.lock();
         let now = self.clock.now();
-        let new = new_job(number, kind, &head, subtasks);
+        let begins_at = head.begins_at(created);
+        let start_at = head.due_ms();
+        let new = NewJob { start_at, ..new_job(number, kind, &head, subtasks) };
         let live = ActiveJob {
             id,
-            begins_at: head.run_at,
+            begins_at,
+            is_due: false,
             is_entering: false,
             plan: StepNumbers::new(&head, total),
             head: Arc::new(head),
@@ -229,6 +235,10 @@ impl Submission {
         let tenant = live.head.tenant.clone();
         engine.live.insert(number, live);
         engine.watch_expiry(number);
+        if let Some(registration) = entering.registration {
+            registration.keep();
+            engine.decide_later(number);
+        }
         if has_latest {
             engine.careful.insert(number);
         }

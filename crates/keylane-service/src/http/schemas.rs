@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use crate::engine::{MAX_LEASES, MAX_PAUSE_REASON, MAX_RATE, OperatorAction};
 use crate::job_definition::{
-    MAX_KEY_BYTES, MAX_KEYS, MAX_LABEL_BYTES, MAX_LABELS, MAX_MS, MAX_NAME_BYTES,
+    MAX_AFTER, MAX_KEY_BYTES, MAX_KEYS, MAX_LABEL_BYTES, MAX_LABELS, MAX_MS, MAX_NAME_BYTES,
 };
 use crate::kind::{Kind, KindExecutor};
 use crate::kind_registry::KindRegistry;
@@ -90,6 +90,11 @@ fn limits() -> Vec<(&'static str, &'static str, Value)> {
         ("SubmitJob", "expires_at", time),
         ("SubmitJob", "expires_ms", read_body(1, MAX_MS)),
         ("SubmitJob", "unique_ms", read_body(1, MAX_MS)),
+        (
+            "SubmitJob",
+            "after",
+            json!({"type": "array", "items": {"type": "string"}, "maxItems": MAX_AFTER}),
+        ),
         ("SubmitJob", "key", key()),
         ("SubmitJob", "keys", keys()),
         ("SubmitJob", "shared_keys", keys()),
@@ -152,7 +157,8 @@ pub(super) fn complete(schemas: &mut Value, kinds: &KindRegistry) {
     let ways = ["only", "subtasks"].map(|other| without(retry.clone(), &[other]));
     schemas["RetryRequest"] = json!({"anyOf": ways, "description": retry["description"]});
     let job = schemas["SubmitJob"].take();
-    let mut scheduled = without(job.clone(), &["run_at", "expires_at", "unique_ms"]);
+    let mut scheduled =
+        without(job.clone(), &["run_at", "expires_at", "unique_ms", "after", "after_on"]);
     // The scheduler adds two labels.
     scheduled["properties"]["labels"]["maxProperties"] = json!(MAX_LABELS - 2);
     schemas["ScheduledJob"] = submission(scheduled, kinds);

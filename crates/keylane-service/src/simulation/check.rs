@@ -3,6 +3,7 @@
 //! It knows the promises and nothing of the product's code. Where a client cannot know whether a
 //! request took effect, it permits both.
 
+mod after;
 mod effects;
 mod followers;
 mod schedules;
@@ -23,6 +24,7 @@ pub(super) fn judge(entries: &[Entry]) -> Vec<String> {
             Event::Accepted { job, id, run_at, expires_at } => {
                 state.accepted(*job, id, *run_at, *expires_at);
             }
+            Event::Refused { job, waiting } => state.refused(*job, *waiting),
             Event::Started(run) => state.started(*run),
             Event::Ended(run, end) => state.ended(*run, *end),
             Event::Reported { fence, status, sent } => state.reported(*fence, *status, *sent),
@@ -140,6 +142,9 @@ fn end(state: &mut State) {
     }
     let mut wrong = Vec::new();
     for (number, job) in state.jobs.iter().enumerate() {
+        if job.is_refused {
+            continue;
+        }
         let Some(accepted) = job.accepted else {
             wrong.push(format!("job {number} was never accepted"));
             continue;

@@ -146,7 +146,8 @@ fn draw(world: &World, random: &mut Random) -> Action {
 
 /// Adds a job that a client is about to submit, and returns its number.
 fn add(world: &World, random: &mut Random, batch: Option<usize>) -> usize {
-    let spec = JobSpec { batch, ..JobSpec::draw(random) };
+    let spec = JobSpec::draw(random).after_one_of(&world.accepted.lock().unwrap());
+    let spec = JobSpec { batch, ..spec };
     let job = world.add_job(spec.clone());
     world.record(Event::Submitting { job, spec });
     job
@@ -172,8 +173,7 @@ async fn perform(world: &World, api: &Api, random: &mut Random, action: &Action)
             let request = ("POST", "/v1/jobs");
             let (status, answer) = api.send(random, request, Some(&name), Some(body)).await;
             if !status.is_success() {
-                assert!(is_transient(status), "a submission is answered {status}: {answer}");
-                return false;
+                return refused(world, &[*job], status, &answer);
             }
             accepted(world, *job, &answer);
             true
@@ -184,8 +184,7 @@ async fn perform(world: &World, api: &Api, random: &mut Random, action: &Action)
             let (request, body) = (("POST", "/v1/jobs/batch"), json!({"jobs": bodies}));
             let (status, answer) = api.send(random, request, Some(&name), Some(body)).await;
             if !status.is_success() {
-                assert!(is_transient(status), "a batch is answered {status}: {answer}");
-                return false;
+                return refused(world, jobs, status, &answer);
             }
             for (place, job) in jobs.iter().enumerate() {
                 accepted(world, *job, &answer["items"][place]["job"]);
@@ -208,6 +207,21 @@ async fn perform(world: &World, api: &Api, random: &mut Random, action: &Action)
             true
         }
     }
+}
+
+/// Notes a refusal of jobs. Returns false if it asks for a repetition.
+fn refused(world: &World, jobs: &[usize], status: StatusCode, answer: &Value) -> bool {
+    if is_transient(status) {
+        return false;
+    }
+    // The job that one of them waits for was removed; a batch is refused as a whole.
+    assert_eq!(status, StatusCode::CONFLICT, "a submission is answered: {answer}");
+    let waiting = jobs.iter().find(|job| world.job(**job).after.is_some());
+    let waiting = *waiting.unwrap_or_else(|| panic!("a submission is refused: {answer}"));
+    for job in jobs {
+        world.record(Event::Refused { job: *job, waiting });
+    }
+    true
 }
 
 /// Returns whether a refusal asks for a repetition.

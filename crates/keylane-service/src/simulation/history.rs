@@ -127,6 +127,8 @@ pub(super) enum Event {
     Submitting { job: usize, spec: JobSpec },
     /// A client has the answer that the job is accepted.
     Accepted { job: usize, id: String, run_at: Option<u64>, expires_at: Option<u64> },
+    /// A client has the answer that the job is refused, because one of its batch waits for a job that is not there.
+    Refused { job: usize, waiting: usize },
     /// A handler or a remote worker begins.
     Started(Run),
     /// The results that a fan-in has got.

@@ -153,6 +153,18 @@ pub(super) struct JobSpec {
     pub(super) expires: Option<u64>,
     /// Number of the batch in which it is submitted.
     pub(super) batch: Option<usize>,
+    /// Job that must end before.
+    pub(super) after: Option<AfterJob>,
+}
+
+/// Job that must end before another one begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct AfterJob {
+    /// Number of the job in the simulation.
+    pub(super) job: usize,
+    pub(super) id: String,
+    /// Whether it must succeed.
+    pub(super) must_succeed: bool,
 }
 
 impl JobSpec {
@@ -177,7 +189,32 @@ impl JobSpec {
         let sum: u64 = subtasks.iter().flat_map(|it| &it.all).map(|key| u64::from(*key) + 1).sum();
         let expires = (weight == 3 && count.is_multiple_of(2))
             .then(|| delay.unwrap_or(0) / 2 + 400 * (sum + 1));
-        JobSpec { kind, subtasks, weight, max_per_key, tenant, delay, expires, batch: None }
+        JobSpec {
+            kind,
+            subtasks,
+            weight,
+            max_per_key,
+            tenant,
+            delay,
+            expires,
+            batch: None,
+            after: None,
+        }
+    }
+
+    /// Lets some jobs wait for one of those accepted before. Without a random number, so that the kept histories have their
+    /// meaning.
+    pub(super) fn after_one_of(self, accepted: &[(usize, String)]) -> Self {
+        let is_chosen = self.weight == 2 && !self.subtasks.len().is_multiple_of(2);
+        let lags = [0, 1, 3];
+        let lag = lags[self.subtasks[0].all.len() % lags.len()];
+        let chosen = accepted.iter().rev().nth(lag).filter(|_| is_chosen);
+        let after = chosen.map(|(job, id)| AfterJob {
+            job: *job,
+            id: id.clone(),
+            must_succeed: self.subtasks.len() == 1,
+        });
+        JobSpec { after, ..self }
     }
 
     /// Returns whether the job has a split and a fan-in.
@@ -220,6 +257,10 @@ impl JobSpec {
         }
         if let Some(expires) = self.expires {
             body["expires_ms"] = json!(expires);
+        }
+        if let Some(after) = &self.after {
+            body["after"] = json!([after.id]);
+            body["after_on"] = json!(if after.must_succeed { "success" } else { "end" });
         }
         body
     }

@@ -70,6 +70,12 @@ pub struct SubmitJob {
     /// payloads. The response to such a request is the first job.
     #[serde(default, deserialize_with = "whole")]
     pub unique_ms: Option<u64>,
+    /// Jobs that must end before this one enters the order: their ids, or the ids that clients gave them; at most 64.
+    #[serde(default)]
+    pub after: Option<Vec<String>>,
+    /// The end that the jobs in `after` must have; default: `success`.
+    #[serde(default)]
+    pub after_on: Option<AfterCondition>,
     /// Whether other subtasks go on after a subtask has failed on its last attempt; default: the
     /// kind's setting.
     #[serde(default)]
@@ -141,6 +147,24 @@ impl SubmitSubtask {
     }
 }
 
+/// End that other jobs must have before a job begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AfterCondition {
+    /// All of them have succeeded. If one of them ends otherwise, the job is cancelled.
+    #[default]
+    Success,
+    /// All of them have ended, whatever their results are.
+    End,
+}
+
+impl AfterCondition {
+    /// Whether it is the default.
+    pub(crate) fn is_default(&self) -> bool {
+        *self == AfterCondition::default()
+    }
+}
+
 /// Effect of a subtask's last failed attempt on the other subtasks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
@@ -167,7 +191,7 @@ pub enum OnFail {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum JobState {
-    /// Its start time has not come.
+    /// Its start time has not come, or a job of its `after` has not ended.
     Scheduled,
     /// None of its subtasks has started.
     Queued,
@@ -306,6 +330,15 @@ pub struct Job {
     /// Whether this time came before the end of the job.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub expired: bool,
+    /// Jobs that had to end, or have to end, before it enters the order.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub after: Vec<String>,
+    /// The end that these jobs must have.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub after_on: Option<AfterCondition>,
+    /// Job of `after` that did not succeed, for which this one was cancelled.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub after_failed: Option<String>,
     /// Estimated time to its end at its present speed, in milliseconds. Absent before the first
     /// subtask has ended, and while subtasks wait for an operator, a worker or disk space.
     #[serde(skip_serializing_if = "Option::is_none")]

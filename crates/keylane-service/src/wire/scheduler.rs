@@ -10,7 +10,7 @@ use super::{KindView, Timestamp};
 pub struct Because {
     /// Reason code: `key_order`, `starting`, `no_slot`, `not_admitted`, `kind_at_limit`, `kind_paused`,
     /// `no_worker`, `kind_rate_limited`, `backing_off`, `job_paused`, `key_paused`, `key_stopped`,
-    /// `scheduled`, `split`, `fan_in`, `disk_full`, `draining`, `entering`, `no_kind`, `damaged`,
+    /// `scheduled`, `after_job`, `split`, `fan_in`, `disk_full`, `draining`, `entering`, `no_kind`, `damaged`,
     /// `behind_damaged`, `barrier`, `tenant_at_limit`, `tenant_rate_limited`. Later versions may add codes.
     pub reason: String,
     /// Reason in a sentence, with the remedy where there is one.

@@ -21,7 +21,7 @@ const STATES = {
 
 /** @type {Record<string, string>} */
 const STATE_HELP = {
-  scheduled: "Its start time is in the future",
+  scheduled: "Its start time is in the future, or another job has to end first",
   queued: "It has not started",
   running: "It has started",
   paused: "It starts nothing more until it is resumed",
@@ -63,6 +63,7 @@ const REASONS = {
   key_paused: "The key is paused",
   key_stopped: "The key is stopped",
   scheduled: "Its start time is in the future",
+  after_job: "Another job has to end first",
   split: "The split step is not finished",
   fan_in: "The fan-in step waits for other subtasks",
   draining: "The server is stopping",

@@ -6,7 +6,7 @@ use crate::kind::KindExecutor;
 use crate::kind_registry::KindRegistry;
 use crate::scheduler::{JobStep, KindId, LaneHead, Step, UnfinishedState, WaitReason};
 use crate::tenant::Tenant;
-use crate::wire::{Because, Timestamp};
+use crate::wire::{AfterCondition, Because, Timestamp};
 use crate::{JobNumber, SubtaskNumber};
 
 /// Returns a reason of the scheduler with a sentence that names the cause and, where an operator can act, the remedy.
@@ -67,6 +67,11 @@ pub(in crate::engine) fn because_of(
         }
         WaitReason::Stopped => plain("key_stopped"),
         WaitReason::JobPaused => engine.holds.because(job).unwrap_or_else(|| plain("job_paused")),
+        WaitReason::Scheduled { .. } if engine.awaited_by(job).next().is_some() => {
+            let first = engine.awaited_by(job).next();
+            Because { job: first.map(|id| id.to_string()), ..plain("after_job") }
+        }
+        WaitReason::Scheduled { until: 0 } => plain("starting"),
         WaitReason::Scheduled { until } => {
             Because { until: Some(Timestamp(*until)), ..plain("scheduled") }
         }
@@ -221,6 +226,12 @@ impl SentenceContext<'_> {
                 let held = self.engine.holds.because(job).map(|held| held.text);
                 held.unwrap_or_else(|| "the job is paused; resume it".into())
             }
+            WaitReason::Scheduled { .. } if self.engine.awaited_by(job).next().is_some() => {
+                self.after_jobs(job)
+            }
+            WaitReason::Scheduled { until: 0 } => {
+                "the jobs that it waited for have ended, and it starts now".into()
+            }
             WaitReason::Scheduled { until } => format!("it starts at {}", Timestamp(*until)),
             WaitReason::Entering { ahead: 0 } => {
                 "its job is large and enters the order in slices; it begins when its slice has entered"
@@ -322,6 +333,25 @@ impl SentenceContext<'_> {
             },
             _ => plain("key_order", text),
         }
+    }
+
+    /// Describes the jobs for which a job waits.
+    fn after_jobs(&self, job: JobNumber) -> String {
+        let waits = self.engine.live.get(&job);
+        let must = match waits.map(|live| live.head.after_on) {
+            Some(AfterCondition::End) => "ended",
+            _ => "succeeded",
+        };
+        let mut awaited = self.engine.awaited_by(job);
+        let first = awaited.next().map(|id| {
+            let state = self.engine.live.get(&id.number()).map(|live| live.state().as_str());
+            format!("{id} ({})", state.unwrap_or("damaged; remove it to let this one go on"))
+        });
+        let more = match awaited.count() {
+            0 => String::new(),
+            more => format!(" and {more} more of `after`"),
+        };
+        format!("it starts when {}{more} has {must}", first.unwrap_or_default())
     }
 
     fn not_admitted(&self, active: usize, ahead: Option<usize>) -> String {

@@ -165,6 +165,11 @@ impl Schedules {
             let why = "each run of a schedule is a new job: leave it out, and see `overlap`";
             return Err(RequestError::Invalid(vec![("/unique_ms".to_owned(), why.to_owned())]));
         }
+        if job.after.is_some() {
+            let why =
+                "it is the same job for each run of the schedule: leave it out, and see `overlap`";
+            return Err(RequestError::Invalid(vec![("/after".to_owned(), why.to_owned())]));
+        }
         job_definition::check(job, false, &self.kinds, &self.tenants, &self.bounds, now).map(drop)
     }
 

@@ -22,7 +22,8 @@ impl State {
             task.may_retry = task.has_more;
         }
         let wall = self.counted_wall();
-        let enters_at_once = !spec.has_steps() && spec.delay.is_none();
+        // One that waits for another job enters later than it is sent.
+        let may_enter = !spec.has_steps() && spec.delay.is_none();
         self.jobs.push(Job {
             tasks,
             spec: spec.clone(),
@@ -34,14 +35,16 @@ impl State {
             expired_since: None,
             highest: wall,
             walls: (self.wall, wall),
-            enters: enters_at_once.then_some(self.place),
+            enters: may_enter.then_some(self.place),
             entered: None,
             is_removed: false,
             is_gone: false,
             fanned_in: None,
             id: String::new(),
             pause: Pause::default(),
-            is_cancelled: false,
+            // It is cancelled if the one that must succeed before does not.
+            is_cancelled: spec.after.as_ref().is_some_and(|after| after.must_succeed),
+            is_refused: false,
             cancelled_since: None,
             is_retried: false,
             is_over: false,

@@ -31,6 +31,7 @@ impl State {
         wrong.extend(self.limits(run));
         wrong.extend(self.replacement(run));
         wrong.extend(self.payload(run));
+        wrong.extend(self.after(run));
         for why in wrong {
             self.fail(format!("{run:?} {why}"));
         }
@@ -368,7 +369,7 @@ impl State {
     }
 
     /// Returns whether a subtask has possibly ended for good.
-    fn may_be_over(&self, (number_of_job, number): (usize, usize)) -> bool {
+    pub(super) fn may_be_over(&self, (number_of_job, number): (usize, usize)) -> bool {
         let job = &self.jobs[number_of_job];
         let task = &job.tasks[number];
         if job.is_cancelled || task.may_skip || self.may_be_superseded((number_of_job, number)) {

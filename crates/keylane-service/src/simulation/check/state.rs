@@ -103,7 +103,7 @@ impl Job {
 
     /// Returns whether its subtasks are in the order when it is accepted.
     pub(super) fn enters_at_once(&self) -> bool {
-        self.spec.kind != JobKind::Split && self.spec.delay.is_none()
+        self.spec.kind != JobKind::Split && self.spec.delay.is_none() && self.spec.after.is_none()
     }
 }
 
@@ -129,6 +129,8 @@ pub(super) struct Job {
     /// Place in the history at which they certainly are.
     pub(super) entered: Option<usize>,
     pub(super) is_removed: bool,
+    /// It was not accepted.
+    pub(super) is_refused: bool,
     /// A client was told that there is no such job.
     pub(super) is_gone: bool,
     /// Results that its last fan-in has got.

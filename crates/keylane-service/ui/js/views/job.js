@@ -211,12 +211,19 @@ function factRows(job, weight) {
     ["Submitted", ago(job.created_at)],
     ["Start time", job.run_at && new Date(job.run_at).toLocaleString()],
     [job.expired ? "Expired" : "Expires", job.expires_at && new Date(job.expires_at).toLocaleString()],
+    [job.after_on === "end" ? "After the end of" : "After the success of", job.after && jobLinks(job.after)],
+    ["Cancelled because", job.after_failed && [...jobLinks([job.after_failed]), " did not succeed"]],
     ["Started", job.started_at && ago(job.started_at)],
     ["Ended", job.ended_at && ago(job.ended_at)],
     ["Duration", job.started_at && job.ended_at && duration(Date.parse(job.ended_at) - Date.parse(job.started_at))],
     ["Error", job.error && h("span", { class: "error-text" }, job.error)],
   ];
   return rows.filter((row) => row[1]).flatMap(([name, value]) => [h("dt", null, name), h("dd", null, value)]);
+}
+
+/** @param {string[]} ids */
+function jobLinks(ids) {
+  return ids.map((id) => h("a", { class: "mono", href: href(["jobs", id]) }, id)).flatMap((link, at) => (at === 0 ? [link] : [", ", link]));
 }
 
 /**
