@@ -46,6 +46,8 @@ pub struct Kind {
     pub on_error: OnError,
     /// Effect of a failed subtask on its key. Default: the key goes on.
     pub on_fail: OnFail,
+    /// Time for which its finished jobs are kept. Default: that of the service.
+    pub keep: KeepJobs,
     /// Maximum size of an attempt's [log](crate::handle::AttemptOutput) in bytes: the last ones are kept. 0
     /// keeps none; the maximum is [`Log::MAX_BYTES`](crate::handle::AttemptOutput::MAX_BYTES). Default: 8
     /// KiB.
@@ -62,6 +64,18 @@ pub enum KindExecutor {
         /// Duration of a lease without a heartbeat.
         lasts: Duration,
     },
+}
+
+/// Time for which the finished jobs of a kind are kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KeepJobs {
+    /// As those of kinds without a time of their own: [`ServiceSettings::keep`](crate::ServiceSettings::keep).
+    #[default]
+    AsService,
+    /// For this time after their ends.
+    For(Duration),
+    /// Until an operator removes them.
+    Forever,
 }
 
 /// Token bucket that limits starts.
@@ -108,6 +122,7 @@ impl Kind {
             rate_per_key: None,
             on_error: OnError::default(),
             on_fail: OnFail::default(),
+            keep: KeepJobs::default(),
             log_bytes: 8 * 1024,
         }
     }

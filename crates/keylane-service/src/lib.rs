@@ -25,7 +25,7 @@ pub use engine::{
 };
 pub use ids::{JobId, JobNumber, Key, KeyClaim, SubtaskId, SubtaskNumber, TaskKeys};
 pub use job_definition::SubmissionLimits;
-pub use kind::{Kind, KindExecutor, StartRate};
+pub use kind::{KeepJobs, Kind, KindExecutor, StartRate};
 pub use request_error::RequestError;
 pub use tenant::{Tenant, Tenants};
 pub use trace_context::TraceContext;

@@ -16,8 +16,8 @@ use keylane_service::handle::{
 use keylane_service::http::{TlsIdentity, Tokens};
 use keylane_service::wire::{OnError, OnFail};
 use keylane_service::{
-    BackupSchedule, BuildInfo, Kind, KindExecutor, ServiceSettings, StartRate, SubmissionLimits,
-    Tenants, http,
+    BackupSchedule, BuildInfo, KeepJobs, Kind, KindExecutor, ServiceSettings, StartRate,
+    SubmissionLimits, Tenants, http,
 };
 use keylane_stream::retry::Backoff;
 use serde::Deserialize;
@@ -129,6 +129,7 @@ pub(super) struct KindTable {
     on_error: Option<OnError>,
     on_fail: Option<OnFail>,
     max_log_bytes: Option<ByteSize>,
+    retention: Option<RetentionTime>,
     split: Option<HandlerConfig>,
     fan_in: Option<HandlerConfig>,
 }
@@ -555,6 +556,11 @@ impl KindTable {
             }),
             on_error: self.on_error.unwrap_or_default(),
             on_fail: self.on_fail.unwrap_or_default(),
+            keep: match self.retention {
+                None => KeepJobs::AsService,
+                Some(RetentionTime(None)) => KeepJobs::Forever,
+                Some(RetentionTime(Some(time))) => KeepJobs::For(time),
+            },
             log_bytes: self.max_log_bytes(plain.log_bytes)?,
         })
     }

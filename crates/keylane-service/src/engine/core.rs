@@ -150,6 +150,7 @@ impl Core {
             status: Arc::clone(&self.status),
             audit: Arc::clone(&self.audit),
             ends: Arc::clone(&self.end_times),
+            kinds: Arc::clone(&self.kinds),
             keep: self.settings.keep,
             stopped: self.signals.stopped.clone(),
         })

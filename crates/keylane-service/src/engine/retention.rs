@@ -1,5 +1,6 @@
 //! Removes expired data: finished jobs, idempotency keys, and entries of the audit log.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +15,9 @@ use super::job_end_times::{JobEndTimes, JobNumberBlock};
 use super::store_status::StoreStatus;
 use super::timer::sleep;
 use crate::JobNumber;
-use crate::store::{Changes, JobFilter, ReadError, Store, WriteError};
+use crate::kind::{KeepJobs, Kind};
+use crate::kind_registry::KindRegistry;
+use crate::store::{Changes, EndedJob, JobFilter, ReadError, Store, WriteError};
 
 /// Minimum pause between two complete scans.
 const REST: Duration = Duration::from_secs(30);
@@ -28,6 +31,61 @@ const FAR_AHEAD: u64 = 24 * 3_600_000;
 
 /// Number of jobs removed at a time.
 const AT_ONCE: usize = 500;
+
+/// Retention times of finished jobs, in milliseconds; unlimited if `None`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct RetentionTimes {
+    /// Of kinds without one of their own, and of kinds that are no longer configured.
+    others: Option<u64>,
+    by_kind: HashMap<Arc<str>, Option<u64>>,
+}
+
+impl RetentionTimes {
+    fn of(&self, kind: &str) -> Option<u64> {
+        self.by_kind.get(kind).copied().unwrap_or(self.others)
+    }
+
+    /// Returns the shortest one; `None` if all are unlimited.
+    fn least(&self) -> Option<u64> {
+        self.by_kind.values().chain([&self.others]).flatten().min().copied()
+    }
+}
+
+/// Progress of the scans.
+#[derive(Debug)]
+struct Scans {
+    /// First job that was not read since the start, or since a change of the retention times.
+    unread: Option<JobNumber>,
+    times: RetentionTimes,
+}
+
+impl Default for Scans {
+    fn default() -> Self {
+        Scans { unread: Some(JobNumber(0)), times: RetentionTimes::default() }
+    }
+}
+
+/// Time before which jobs have expired, and the retention times.
+#[derive(Clone, Copy, Debug)]
+struct Expiry<'a> {
+    now: u64,
+    /// Shortest retention time.
+    least: u64,
+    times: &'a RetentionTimes,
+}
+
+impl Expiry<'_> {
+    /// End time before which a job with the shortest retention time has expired.
+    fn before(self) -> u64 {
+        self.now.saturating_sub(self.least)
+    }
+
+    /// Returns the end time that the job would have if it had the shortest retention time and expired when it does;
+    /// `None` if it never expires.
+    fn as_if_ended(self, kind: &str, ended: u64) -> Option<u64> {
+        Some(ended.saturating_add(self.times.of(kind)? - self.least))
+    }
+}
 
 /// Reason why expired data was not removed.
 #[derive(Debug, thiserror::Error)]
@@ -49,7 +107,8 @@ pub(super) struct Retention {
     pub(super) audit: Arc<AuditLog>,
     /// End times of finished jobs.
     pub(super) ends: Arc<JobEndTimes>,
-    /// Retention time of finished jobs; unlimited if `None`.
+    pub(super) kinds: Arc<KindRegistry>,
+    /// Retention time of finished jobs of kinds without one of their own; unlimited if `None`.
     pub(super) keep: Option<Duration>,
     /// Cancelled when the service has stopped.
     pub(super) stopped: CancellationToken,
@@ -58,10 +117,10 @@ pub(super) struct Retention {
 impl Retention {
     /// Removes expired data until the service stops.
     pub(super) async fn run(self: Arc<Self>) {
-        let mut unread = Some(JobNumber(0));
+        let mut scans = Scans::default();
         loop {
             let began = self.clock.steady();
-            if let Err(error) = self.remove_old(&mut unread).await {
+            if let Err(error) = self.remove_old(&mut scans).await {
                 tracing::warn!(%error, "expired data was not removed");
             }
             let took = self.clock.steady().saturating_sub(began);
@@ -86,8 +145,8 @@ impl Retention {
         }
     }
 
-    /// Removes expired data. `unread` is the first job that was not read since the start.
-    async fn remove_old(&self, unread: &mut Option<JobNumber>) -> Result<(), RemovalStopped> {
+    /// Removes expired data.
+    async fn remove_old(&self, scans: &mut Scans) -> Result<(), RemovalStopped> {
         if let Some(left) = self.clock.doubted_for() {
             tracing::debug!(?left, "the clock was set forward; nothing is removed for its age");
             return Ok(());
@@ -116,15 +175,21 @@ impl Retention {
             self.store.submit(changes).await?;
             self.status.found_room();
         }
-        let Some(keep) = self.keep else { return Ok(()) };
-        let before = now.saturating_sub(millis(keep));
+        let times = self.times();
+        if times != scans.times {
+            // The recorded times follow from the earlier settings.
+            *scans = Scans { times, ..Scans::default() };
+        }
+        let Scans { unread, times } = scans;
+        let Some(least) = times.least() else { return Ok(()) };
+        let expiry = Expiry { now, least, times };
         if let Some(from) = *unread {
-            self.learn_ends(before, from, unread).await?;
+            self.learn_ends(expiry, from, unread).await?;
         }
         let mut awaited = Vec::new();
-        while let Some(block) = self.ends.take_old(before).filter(|_| !self.stopped.is_cancelled())
-        {
-            let earliest = self.remove_old_of(block, before).await?;
+        let old = || self.ends.take_old(expiry.before()).filter(|_| !self.stopped.is_cancelled());
+        while let Some(block) = old() {
+            let earliest = self.remove_old_of(block, expiry).await?;
             awaited.extend(earliest.map(|ended| (block, ended)));
         }
         // The next scan looks at them again.
@@ -132,10 +197,23 @@ impl Retention {
         Ok(())
     }
 
+    fn times(&self) -> RetentionTimes {
+        let keep = |kind: &Kind| match kind.keep {
+            KeepJobs::AsService => self.keep.map(millis),
+            KeepJobs::For(time) => Some(millis(time)),
+            KeepJobs::Forever => None,
+        };
+        let present = self.kinds.present().into_iter();
+        RetentionTimes {
+            others: self.keep.map(millis),
+            by_kind: present.map(|entry| (entry.name, keep(&entry.kind))).collect(),
+        }
+    }
+
     /// Reads all jobs, for the first scan since the start.
     async fn learn_ends(
         &self,
-        before: u64,
+        expiry: Expiry<'_>,
         from: JobNumber,
         unread: &mut Option<JobNumber>,
     ) -> Result<(), RemovalStopped> {
@@ -147,7 +225,7 @@ impl Retention {
                 break;
             };
             let block = JobNumberBlock::of(next);
-            if let Some(ended) = self.remove_old_of(block, before).await? {
+            if let Some(ended) = self.remove_old_of(block, expiry).await? {
                 self.ends.note(block, ended);
             }
             from = JobNumber(block.numbers().end);
@@ -160,11 +238,16 @@ impl Retention {
     async fn remove_old_of(
         &self,
         block: JobNumberBlock,
-        before: u64,
+        expiry: Expiry<'_>,
     ) -> Result<Option<u64>, RemovalStopped> {
         let ends = self.read(move |store| store.ends(block.numbers())).await;
         let (old, kept): (Vec<_>, Vec<_>) = match ends {
-            Ok(ends) => ends.into_iter().partition(|(_, ended)| *ended < before),
+            Ok(ends) => {
+                let ends = ends.into_iter().filter_map(|EndedJob { number, kind, ended_ms }| {
+                    Some((number, expiry.as_if_ended(&kind, ended_ms)?))
+                });
+                ends.partition(|(_, ended)| *ended < expiry.before())
+            }
             Err(error) => {
                 // The block is read again.
                 self.ends.note(block, 0);
@@ -288,7 +371,7 @@ mod tests {
         let keep = Duration::from_secs(3600);
         let (store, executor) = (core.store.clone(), core.executor.clone());
         let keys = IdempotencyKeys::new(store, Arc::clone(&clock), executor, keep);
-        let mut unread = Some(JobNumber(0));
+        let mut scans = Scans::default();
 
         wall.set(1_000_000_000_000 + 2 * DAY);
         clock.follow(clock.step().unwrap());
@@ -297,7 +380,7 @@ mod tests {
             // A repeated request finds its job, as long as the clock is doubted.
             let found = keys.find("caller", "key").unwrap().map(|(_, id)| id);
             assert_eq!(found, stays.then_some(job), "after {passed} s");
-            retention.remove_old(&mut unread).await.unwrap();
+            retention.remove_old(&mut scans).await.unwrap();
             let left = core.store.job(job.number()).unwrap();
             assert_eq!(left.is_some(), stays, "after {passed} s");
             let left = core.store.idempotent("caller", "key").unwrap();
@@ -341,11 +424,11 @@ mod tests {
         let service = service.await.unwrap();
         let core = &service.core;
         let retention = core.retention();
-        let mut unread = Some(JobNumber(0));
+        let mut scans = Scans::default();
         let first = service.submit(r#"{"kind":"echo","payload":1}"#).await.unwrap();
         service.wait(first).await.unwrap();
-        retention.remove_old(&mut unread).await.unwrap();
-        assert_eq!(unread, None);
+        retention.remove_old(&mut scans).await.unwrap();
+        assert_eq!(scans.unread, None);
         clock.set(1_000_000_020_000);
         core.state.lock().follow_clock(&core.clock);
         let second = service.submit(r#"{"kind":"echo","payload":1}"#).await.unwrap();
@@ -354,7 +437,7 @@ mod tests {
             assert!(core.store.job(second.number()).unwrap().is_some());
             clock.set(1_000_000_000_000 + now);
             core.state.lock().follow_clock(&core.clock);
-            retention.remove_old(&mut unread).await.unwrap();
+            retention.remove_old(&mut scans).await.unwrap();
             let page = core.store.jobs(&JobFilter::default(), None, 9).unwrap();
             assert_eq!(page.jobs.len(), left, "at {now}");
         }

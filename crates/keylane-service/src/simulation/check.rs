@@ -76,6 +76,7 @@ pub(super) fn judge(entries: &[Entry]) -> Vec<String> {
 fn not_found(state: &mut State, number: usize, status: u16) {
     let keep = state.keep;
     let job = &mut state.jobs[number];
+    let keep = job.spec.kind.keep(keep);
     let (lowest, highest) = job.walls;
     if matches!(status, 404 | 410) && (job.is_removed || highest - lowest >= keep) {
         job.is_gone = true;

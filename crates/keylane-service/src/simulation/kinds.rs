@@ -15,7 +15,7 @@ use super::work::{
 use super::world::World;
 use crate::handle::{Attempt, AttemptFailure, AttemptResult, FunctionHandler, Step};
 use crate::wire::OnFail;
-use crate::{Kind, StartRate, Tenant, Tenants};
+use crate::{KeepJobs, Kind, StartRate, Tenant, Tenants};
 
 /// Returns the settings and the handlers of a kind.
 pub(super) fn kind_of(world: &Arc<World>, kind: JobKind) -> Kind {
@@ -35,6 +35,7 @@ pub(super) fn kind_of(world: &Arc<World>, kind: JobKind) -> Kind {
             rate: Some(StartRate { per_second: RATE as f64, burst: BURST as u32 }),
             concurrency: Some(RATED_AT_ONCE),
             rate_per_key: Some(StartRate { per_second: 1e3 / KEY_INTERVAL as f64, burst: 1 }),
+            keep: KeepJobs::For(Duration::from_millis(kind.keep(world.keep().as_millis() as u64))),
             ..Kind::new(function())
         },
     };

@@ -63,6 +63,11 @@ impl JobKind {
         }
     }
 
+    /// Time for which its ended jobs are kept, where `keep` is the service's, in milliseconds.
+    pub(super) fn keep(self, keep: u64) -> u64 {
+        if self == JobKind::Rated { keep / 2 } else { keep }
+    }
+
     /// Wait before the next attempt, in milliseconds.
     pub(super) fn backoff(self) -> u64 {
         match self {

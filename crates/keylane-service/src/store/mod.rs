@@ -75,7 +75,7 @@ pub use live_settings::LiveSetting;
 pub use logs::AttemptLog;
 pub use outcome::{OutcomeKind, OutcomePosition, RecordedOutcome, SubtaskOutcome};
 pub use pending::PendingWrite;
-pub use read::{JobFilter, JobPage, JobPredicate, StoredJob};
+pub use read::{EndedJob, JobFilter, JobPage, JobPredicate, StoredJob};
 pub use recover::{RecoveredJob, RecoveredJobs, WaitingSubtask};
 pub use salvage::SalvageReport;
 pub use schedules::ScheduleRecord;

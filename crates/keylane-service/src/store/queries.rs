@@ -16,7 +16,7 @@ use super::handle::Store;
 use super::live_settings::{self, LiveSetting};
 use super::logs::{self, AttemptLog};
 use super::outcome::{OutcomePosition, RecordedOutcome, SubtaskOutcome};
-use super::read::{self, JobFilter, JobPage, StoredJob};
+use super::read::{self, EndedJob, JobFilter, JobPage, StoredJob};
 use super::row_numbers::place;
 use super::schedules::{self, ScheduleRecord, ScheduleRow};
 use crate::ids::{JobId, JobNumber, Key, SubtaskNumber};
@@ -63,12 +63,11 @@ impl Store {
         }
     }
 
-    /// Returns the ended jobs in a range of numbers, with their end times. Damaged jobs are left
-    /// out.
+    /// Returns the ended jobs in a range of numbers. Damaged jobs are left out.
     ///
     /// # Errors
     /// If the store cannot be read.
-    pub fn ends(&self, numbers: Range<u64>) -> Result<Vec<(JobNumber, u64)>, ReadError> {
+    pub fn ends(&self, numbers: Range<u64>) -> Result<Vec<EndedJob>, ReadError> {
         self.with_reader(|reader| read::ends(reader, numbers))
     }
 

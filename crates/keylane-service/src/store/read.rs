@@ -16,6 +16,18 @@ use super::row_numbers::{at, place, rows_of};
 use super::tables::{FixedColumns, JOB, job_of};
 use crate::ids::{JobId, JobNumber, Key, SubtaskNumber};
 
+/// Finished job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EndedJob {
+    /// Store-internal number.
+    pub number: JobNumber,
+    /// Kind.
+    pub kind: String,
+    /// Time of its end, in milliseconds since 1970.
+    pub ended_ms: u64,
+}
+
 /// Job as stored on the disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -184,7 +196,7 @@ impl fmt::Debug for JobFilter {
 pub(super) fn ends(
     connection: &Connection,
     numbers: Range<u64>,
-) -> Result<Vec<(JobNumber, u64)>, ReadError> {
+) -> Result<Vec<EndedJob>, ReadError> {
     let sql = format!("SELECT {JOB} FROM job WHERE number >= ?1 AND number < ?2");
     let mut find = connection.prepare_cached(&sql)?;
     let mut rows = find.query([numbers.start.cast_signed(), numbers.end.cast_signed()])?;
@@ -195,12 +207,9 @@ pub(super) fn ends(
             Err(ReadError::Damaged(_)) => continue,
             Err(error) => return Err(error),
         };
-        ends.extend(
-            job.status
-                .ended_ms
-                .filter(|_| job.status.state.is_final())
-                .map(|ended| (job.number, ended)),
-        );
+        let ended = job.status.ended_ms.filter(|_| job.status.state.is_final());
+        let StoredJob { number, kind, .. } = job;
+        ends.extend(ended.map(|ended_ms| EndedJob { number, kind, ended_ms }));
     }
     Ok(ends)
 }

@@ -4,7 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::common::{Client, Log, builder_with, serve, settings};
-use keylane_service::{Service, ServiceSettings};
+use keylane_service::handle::{Attempt, FunctionHandler};
+use keylane_service::{KeepJobs, Kind, Service, ServiceSettings};
 
 async fn start(folder: &Path, keep: Option<Duration>, keep_idempotency: Duration) -> Service {
     let settings = ServiceSettings { keep, keep_idempotency, ..settings(folder) };
@@ -54,6 +55,51 @@ async fn an_idempotency_key_that_has_expired_is_free_whether_it_was_removed_or_n
     let (server, client) = serve(&service).await;
     let first = submit(&client, "a").await;
     assert_ne!(submit(&client, "a").await, first);
+    server.stop(Duration::from_secs(5)).await;
+    service.stop(Duration::ZERO).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kind_keeps_its_jobs_for_a_time_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = ServiceSettings { keep: Some(Duration::ZERO), ..settings(folder.path()) };
+    let echo = || Kind::new(FunctionHandler::new(|_: Attempt| async { Ok(None) }));
+    let kept_for = |hours: u64| KeepJobs::For(Duration::from_secs(hours * 3600));
+    let service = Service::builder(settings)
+        .kind("hour", Kind { keep: kept_for(1), ..echo() })
+        .kind("forever", Kind { keep: KeepJobs::Forever, ..echo() })
+        .kind("plain", echo());
+    let service = service.start().await.unwrap();
+    let (server, client) = serve(&service).await;
+    let submit = async |kind: &str| {
+        let id = client.submit(&format!(r#"{{"kind":"{kind}","payload":1}}"#)).await;
+        client.wait(&id).await;
+        id
+    };
+    let (hour, forever) = (submit("hour").await, submit("forever").await);
+    let plain = submit("plain").await;
+    let kinds = client.get("/v1/kinds").await.expect(200).json();
+    let shown = |name: &str, field: &str| {
+        let kinds = kinds["items"].as_array().unwrap();
+        kinds.iter().find(|kind| kind["name"] == name).unwrap()[field].clone()
+    };
+    assert_eq!(shown("hour", "keep_ms"), 3_600_000);
+    assert_eq!(shown("forever", "keeps_forever"), true);
+    server.stop(Duration::from_secs(5)).await;
+    service.stop(Duration::ZERO).await;
+
+    // With the next start the first kind keeps its jobs for no time.
+    let settings = ServiceSettings { keep: Some(Duration::ZERO), ..self::settings(folder.path()) };
+    let service = Service::builder(settings)
+        .kind("hour", Kind { keep: kept_for(0), ..echo() })
+        .kind("forever", Kind { keep: KeepJobs::Forever, ..echo() })
+        .kind("plain", echo());
+    let service = service.start().await.unwrap();
+    let (server, client) = serve(&service).await;
+    for id in [&hour, &plain] {
+        while client.get(&format!("/v1/jobs/{id}")).await.status != 410 {}
+    }
+    client.get(&format!("/v1/jobs/{forever}")).await.expect(200);
     server.stop(Duration::from_secs(5)).await;
     service.stop(Duration::ZERO).await;
 }

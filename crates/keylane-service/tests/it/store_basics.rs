@@ -251,8 +251,8 @@ fn jobs_are_listed_by_state_kind_and_what_the_caller_says() {
 
     let ends = store.ends(0..u64::MAX / 2).unwrap();
     assert_eq!(ends.len(), 15);
-    assert!(ends.iter().all(|(_, ended)| *ended == NOW + 99));
-    let [first, last] = [ends[4].0, ends[9].0];
+    assert!(ends.iter().all(|job| job.ended_ms == NOW + 99));
+    let [first, last] = [ends[4].number, ends[9].number];
     assert_eq!(store.ends(first.0..last.0).unwrap(), ends[4..9]);
     assert_eq!(store.first_job_from(jobs[3]).unwrap(), Some(jobs[3]));
     let beyond = JobNumber(jobs[29].0 + 1);

@@ -14,6 +14,7 @@ use crate::engine::engine_state::{EngineState, RunningAttempt};
 use crate::engine::query::CachedSummary;
 use crate::engine::step_numbers::shown;
 use crate::engine::store_status::StoreHealth;
+use crate::kind::KeepJobs;
 use crate::kind_registry::KindEntry;
 use crate::request_error::RequestError;
 use crate::scheduler::{self, KeySort, UnfinishedState};
@@ -208,6 +209,11 @@ fn kind_view(entry: &KindEntry, running: u64) -> KindView {
         per_second_per_key: kind.rate_per_key.map(|rate| rate.per_second),
         attempts: kind.attempts,
         timeout_ms: kind.timeout.map(millis),
+        keep_ms: match kind.keep {
+            KeepJobs::For(time) => Some(millis(time)),
+            KeepJobs::AsService | KeepJobs::Forever => None,
+        },
+        keeps_forever: kind.keep == KeepJobs::Forever,
         split: kind.split.is_some(),
         fan_in: kind.fan_in.is_some(),
         running,

@@ -45,7 +45,7 @@ impl State {
         let before = self.jobs[waiting].spec.after.as_ref().map(|after| &self.jobs[after.job]);
         let may_be_gone = |before: &Job| {
             let (lowest, highest) = before.walls;
-            before.is_removed || highest - lowest >= self.keep
+            before.is_removed || highest - lowest >= before.spec.kind.keep(self.keep)
         };
         if !before.is_some_and(may_be_gone) {
             self.fail(format!("job {number} is refused, and the one that it waits for is there"));
