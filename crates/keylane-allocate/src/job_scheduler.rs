@@ -297,6 +297,11 @@ impl JobScheduler {
         self.rules.could_decide()
     }
 
+    /// Returns whether [`next`](Self::next) would assign a worker if one were free.
+    pub fn has_offer(&self) -> bool {
+        self.rules.has_offer()
+    }
+
     /// Returns the recipient that [`next`](Self::next) would choose. A caller with its own reasons
     /// why that job cannot use a worker now can [`pause`](Self::pause) it and ask again.
     ///

@@ -140,6 +140,11 @@ impl SchedulerState {
         self.peek().is_some()
     }
 
+    /// Returns whether a job could use a worker, if one were free.
+    pub(super) fn has_offer(&self) -> bool {
+        self.choose().is_some()
+    }
+
     /// Returns the recipient that `decide` would choose.
     pub(super) fn peek(&self) -> Option<Claimant> {
         let (to, _) = (self.busy < self.workers).then(|| self.choose())??;

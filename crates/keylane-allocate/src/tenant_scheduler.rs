@@ -1,7 +1,10 @@
 //! Sharing among tenants, and the four rules among the jobs of each.
 
+use super::priority::PriorityClasses;
 use super::tenant_shares::{TenantChoice, TenantLimits, TenantShares};
-use super::{Claimant, Decision, End, JobId, JobPolicy, JobProgress, JobScheduler, Record, Supply};
+use super::{
+    Claimant, Decision, End, JobId, JobPolicy, JobProgress, JobScheduler, Priority, Record, Supply,
+};
 
 /// Index of a tenant of one [`TenantScheduler`]; reused after the tenant was removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -22,6 +25,7 @@ impl TenantIndex {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TenantJobId {
     tenant: TenantIndex,
+    priority: Priority,
     job: JobId,
 }
 
@@ -31,28 +35,33 @@ impl TenantJobId {
         self.tenant
     }
 
-    /// Number of jobs of its tenant that were submitted before this one.
+    /// Priority of the job.
+    pub fn priority(self) -> Priority {
+        self.priority
+    }
+
+    /// Number of jobs of its tenant and priority that were submitted before this one.
     pub fn serial(self) -> u64 {
         self.job.serial()
     }
 }
 
-/// Shares workers among tenants, and those of each tenant among its jobs by the four rules: a
-/// [`JobScheduler`] for each tenant, and a choice among the tenants with work.
+/// Shares workers among tenants, and those of each tenant among its jobs, by priority and by the four
+/// rules: a [`JobScheduler`] for each tenant and priority, and a choice among those with work.
 ///
 /// A tenant with a thousand jobs gets the share of one tenant. With one tenant without limits the
-/// decisions are those of one `JobScheduler`. The bound on active jobs holds for each tenant. A call
+/// decisions are those of one `JobScheduler`. The bound on active jobs holds for each tenant and priority. A call
 /// costs O(log jobs + log tenants).
 ///
 /// ```
-/// use keylane_allocate::{End, Supply, TenantIndex, TenantLimits, TenantScheduler};
+/// use keylane_allocate::{End, Priority, Supply, TenantIndex, TenantLimits, TenantScheduler};
 ///
 /// let mut scheduler = TenantScheduler::new(2);
 /// let other = scheduler.add_tenant(TenantLimits::default());
 /// let many: Vec<_> = (0..1000)
-///     .map(|_| scheduler.submit(TenantIndex::DEFAULT, Supply::Ready(1), 1, 0))
+///     .map(|_| scheduler.submit(TenantIndex::DEFAULT, Priority::Normal, Supply::Ready(1), 1, 0))
 ///     .collect();
-/// let one = scheduler.submit(other, Supply::Ready(5), 1, 0);
+/// let one = scheduler.submit(other, Priority::Normal, Supply::Ready(5), 1, 0);
 /// let (first, _) = scheduler.next(0).unwrap();
 /// let (second, _) = scheduler.next(0).unwrap();
 /// assert_eq!((first, second), (many[0], one));
@@ -79,11 +88,12 @@ struct JobSettings {
     policy: JobPolicy,
     max_active: Option<usize>,
     patience: Option<u64>,
+    ageing: Option<u64>,
 }
 
 #[derive(Clone, Debug)]
 struct Tenant {
-    jobs: JobScheduler,
+    jobs: PriorityClasses,
     limits: TenantLimits,
     /// Workers that it has without a decision.
     outside: usize,
@@ -96,7 +106,12 @@ struct Tenant {
 impl TenantScheduler {
     /// Creates a scheduler with the default tenant, and the defaults of [`JobScheduler::new`].
     pub fn new(workers: usize) -> Self {
-        let settings = JobSettings { policy: JobPolicy::Arrival, max_active: None, patience: None };
+        let settings = JobSettings {
+            policy: JobPolicy::Arrival,
+            max_active: None,
+            patience: None,
+            ageing: None,
+        };
         let mut scheduler = TenantScheduler {
             tenants: Vec::new(),
             free: Vec::new(),
@@ -134,11 +149,17 @@ impl TenantScheduler {
         self.rebuild(|jobs| jobs.with_policy(policy))
     }
 
+    /// Sets the maximum time for which jobs of one priority wait while all workers go to those of higher ones. Then the next
+    /// worker is theirs. The default is no maximum.
+    #[must_use]
+    pub fn with_ageing(mut self, ageing: u64) -> Self {
+        self.settings.ageing = Some(ageing);
+        self.tenants.iter_mut().flatten().for_each(|tenant| tenant.jobs.set_ageing(Some(ageing)));
+        self
+    }
+
     fn rebuild(mut self, change: impl Fn(JobScheduler) -> JobScheduler) -> Self {
-        for tenant in self.tenants.iter_mut().flatten() {
-            let jobs = std::mem::replace(&mut tenant.jobs, JobScheduler::new(0));
-            tenant.jobs = change(jobs);
-        }
+        self.tenants.iter_mut().flatten().for_each(|tenant| tenant.jobs.rebuild(&change));
         self
     }
 
@@ -148,13 +169,8 @@ impl TenantScheduler {
             self.tenants.push(None);
             u32::try_from(self.tenants.len() - 1).expect("tenants are fewer than 2^32")
         });
-        let JobSettings { policy, patience, .. } = self.settings;
-        let mut jobs = JobScheduler::new(self.workers)
-            .with_policy(policy)
-            .with_max_active(bound_of(self.settings, self.workers, limits));
-        if let Some(patience) = patience {
-            jobs = jobs.with_patience(patience);
-        }
+        let jobs = new_class(self.settings, self.workers, limits);
+        let jobs = PriorityClasses::new(jobs, self.settings.ageing);
         let tenant = Tenant { jobs, limits, outside: 0, is_blocked: false, busy: 0, active: 0 };
         self.tenants[index as usize] = Some(tenant);
         self.shares.set_limits(index, limits);
@@ -183,7 +199,7 @@ impl TenantScheduler {
         let bound = bound_of(self.settings, self.workers, limits);
         let tenant = self.tenant_mut(index);
         tenant.limits = limits;
-        tenant.jobs.set_max_active(bound, now);
+        tenant.jobs.for_each(now, |jobs| jobs.set_max_active(bound, now));
         self.shares.set_limits(index.0, limits);
         self.check_shared();
         self.update(index);
@@ -209,33 +225,35 @@ impl TenantScheduler {
     pub fn submit(
         &mut self,
         index: TenantIndex,
+        priority: Priority,
         supply: Supply,
         weight: u32,
         now: u64,
     ) -> TenantJobId {
-        let job = self.tenant_mut(index).jobs.submit(supply, weight, now);
-        self.update(index);
-        TenantJobId { tenant: index, job }
+        let job = self.with_class(index, priority, now, |jobs| jobs.submit(supply, weight, now));
+        TenantJobId { tenant: index, priority, job }
     }
 
     /// Assigns a free worker, as [`JobScheduler::next`] does.
     pub fn next(&mut self, now: u64) -> Option<(TenantJobId, Decision)> {
         let choice = self.choose()?;
         let index = TenantIndex(choice.tenant);
-        let decision = self.tenant_mut(index).jobs.next(now)?;
+        let jobs = &mut self.tenant_mut(index).jobs;
+        let priority = jobs.choose(now)?;
+        let decision = jobs.start(priority, now)?;
         self.shares.charge(choice);
         self.update(index);
         let Claimant::Job(job) = decision.to else { unreachable!("all work belongs to a job") };
-        Some((TenantJobId { tenant: index, job }, decision))
+        Some((TenantJobId { tenant: index, priority, job }, decision))
     }
 
     /// Returns the job that [`next`](Self::next) would choose.
     pub fn peek(&mut self, now: u64) -> Option<TenantJobId> {
         let index = TenantIndex(self.choose()?.tenant);
-        match self.tenant_mut(index).jobs.peek(now)? {
-            Claimant::Job(job) => Some(TenantJobId { tenant: index, job }),
-            Claimant::Loose => unreachable!("all work belongs to a job"),
-        }
+        let jobs = &mut self.tenant_mut(index).jobs;
+        let priority = jobs.choose(now)?;
+        let job = jobs.peek(priority, now)?;
+        Some(TenantJobId { tenant: index, priority, job })
     }
 
     fn choose(&self) -> Option<TenantChoice> {
@@ -252,12 +270,12 @@ impl TenantScheduler {
     ///
     /// If the job has no worker.
     pub fn ended(&mut self, id: TenantJobId, end: End, now: u64) -> bool {
-        self.with(id, |jobs, job| jobs.ended(Claimant::Job(job), end, now))
+        self.with(id, now, |jobs, job| jobs.ended(Claimant::Job(job), end, now))
     }
 
     /// Changes a job as the method of [`JobScheduler`] does.
     pub fn exhausted(&mut self, id: TenantJobId, now: u64) -> bool {
-        self.with(id, |jobs, job| jobs.exhausted(job, now))
+        self.with(id, now, |jobs, job| jobs.exhausted(job, now))
     }
 
     /// Changes a job as the method of [`JobScheduler`] does.
@@ -266,7 +284,7 @@ impl TenantScheduler {
     ///
     /// If fewer than `count` subtasks wait.
     pub fn ready(&mut self, id: TenantJobId, count: u64, now: u64) -> bool {
-        self.with(id, |jobs, job| jobs.ready(job, count, now))
+        self.with(id, now, |jobs, job| jobs.ready(job, count, now))
     }
 
     /// Changes a job as the method of [`JobScheduler`] does.
@@ -275,12 +293,12 @@ impl TenantScheduler {
     ///
     /// If fewer than `count` subtasks are ready.
     pub fn unready(&mut self, id: TenantJobId, count: u64, now: u64) -> bool {
-        self.with(id, |jobs, job| jobs.unready(job, count, now))
+        self.with(id, now, |jobs, job| jobs.unready(job, count, now))
     }
 
     /// Changes a job as the method of [`JobScheduler`] does.
     pub fn came(&mut self, id: TenantJobId, ready: u64, waiting: u64, now: u64) -> bool {
-        self.with(id, |jobs, job| jobs.came(job, ready, waiting, now))
+        self.with(id, now, |jobs, job| jobs.came(job, ready, waiting, now))
     }
 
     /// Changes a job as the method of [`JobScheduler`] does.
@@ -289,32 +307,32 @@ impl TenantScheduler {
     ///
     /// If no subtask waits.
     pub fn settled(&mut self, id: TenantJobId, failed: bool, now: u64) -> bool {
-        self.with(id, |jobs, job| jobs.settled(job, failed, now))
+        self.with(id, now, |jobs, job| jobs.settled(job, failed, now))
     }
 
     /// Changes a job as the method of [`JobScheduler`] does.
     pub fn hold_splitter(&mut self, id: TenantJobId, held: bool, now: u64) -> bool {
-        self.with(id, |jobs, job| jobs.hold_splitter(job, held, now))
+        self.with(id, now, |jobs, job| jobs.hold_splitter(job, held, now))
     }
 
     /// Changes a job as the method of [`JobScheduler`] does.
     pub fn pause(&mut self, id: TenantJobId, now: u64) -> bool {
-        self.with(id, |jobs, job| jobs.pause(job, now))
+        self.with(id, now, |jobs, job| jobs.pause(job, now))
     }
 
     /// Changes a job as the method of [`JobScheduler`] does.
     pub fn resume(&mut self, id: TenantJobId, now: u64) -> bool {
-        self.with(id, |jobs, job| jobs.resume(job, now))
+        self.with(id, now, |jobs, job| jobs.resume(job, now))
     }
 
     /// Changes a job as the method of [`JobScheduler`] does.
     pub fn cancel(&mut self, id: TenantJobId, now: u64) -> bool {
-        self.with(id, |jobs, job| jobs.cancel(job, now))
+        self.with(id, now, |jobs, job| jobs.cancel(job, now))
     }
 
     /// Changes a job as the method of [`JobScheduler`] does.
     pub fn set_weight(&mut self, id: TenantJobId, weight: u32, now: u64) -> bool {
-        self.with(id, |jobs, job| jobs.set_weight(job, weight, now))
+        self.with(id, now, |jobs, job| jobs.set_weight(job, weight, now))
     }
 
     /// Changes the number of workers, as [`JobScheduler::resize`] does.
@@ -322,10 +340,14 @@ impl TenantScheduler {
         self.workers = workers;
         self.shares.resize(workers + self.outside);
         for tenant in self.tenants.iter_mut().flatten() {
-            tenant.jobs.resize(workers, now);
-            if tenant.limits.max_workers.is_some() {
-                tenant.jobs.set_max_active(bound_of(self.settings, workers, tenant.limits), now);
-            }
+            let bound = bound_of(self.settings, workers, tenant.limits);
+            let is_bound = tenant.limits.max_workers.is_some();
+            tenant.jobs.for_each(now, |jobs| {
+                jobs.resize(workers, now);
+                if is_bound {
+                    jobs.set_max_active(bound, now);
+                }
+            });
         }
         self.update_shares();
     }
@@ -335,28 +357,28 @@ impl TenantScheduler {
         self.settings.max_active = most;
         for tenant in self.tenants.iter_mut().flatten() {
             let bound = bound_of(self.settings, self.workers, tenant.limits);
-            tenant.jobs.set_max_active(bound, now);
+            tenant.jobs.for_each(now, |jobs| jobs.set_max_active(bound, now));
         }
         self.update_shares();
     }
 
-    /// Starts to record the events of the default tenant's jobs, as [`JobScheduler::record`] does.
+    /// Starts to record the events of the default tenant's jobs with normal priority, as [`JobScheduler::record`] does.
     ///
     /// # Panics
     ///
     /// If `capacity` is 0.
     pub fn record(&mut self, capacity: usize) {
-        self.tenant_mut(TenantIndex::DEFAULT).jobs.record(capacity);
+        self.tenant_mut(TenantIndex::DEFAULT).jobs.normal_mut().record(capacity);
     }
 
     /// Recorded events, or `None` if recording is off.
     pub fn recorded(&self) -> Option<&Record> {
-        self.tenant(TenantIndex::DEFAULT).jobs.recorded()
+        self.tenant(TenantIndex::DEFAULT).jobs.class(Priority::Normal)?.recorded()
     }
 
     /// Progress of a job, or `None` if it has ended.
     pub fn progress(&self, id: TenantJobId) -> Option<JobProgress> {
-        self.tenant(id.tenant).jobs.progress(id.job)
+        self.tenant(id.tenant).jobs.class(id.priority)?.progress(id.job)
     }
 
     /// Number of workers.
@@ -374,9 +396,14 @@ impl TenantScheduler {
         self.active
     }
 
-    /// Number of admitted jobs of a tenant that run or could run.
-    pub fn active_of(&self, index: TenantIndex) -> usize {
-        self.tenant(index).active
+    /// Number of admitted jobs of a tenant with this priority that run or could run.
+    pub fn active_of(&self, index: TenantIndex, priority: Priority) -> usize {
+        self.tenant(index).jobs.class(priority).map_or(0, JobScheduler::active)
+    }
+
+    /// Whether jobs of the same tenant with a higher priority offer work.
+    pub fn is_behind(&self, id: TenantJobId) -> bool {
+        self.tenant(id.tenant).jobs.is_behind(id.priority)
     }
 
     /// Number of jobs that have not ended, queued ones included.
@@ -400,10 +427,26 @@ impl TenantScheduler {
     fn with<T>(
         &mut self,
         id: TenantJobId,
+        now: u64,
         change: impl FnOnce(&mut JobScheduler, JobId) -> T,
     ) -> T {
-        let result = change(&mut self.tenant_mut(id.tenant).jobs, id.job);
-        self.update(id.tenant);
+        self.with_class(id.tenant, id.priority, now, |jobs| change(jobs, id.job))
+    }
+
+    /// Changes the jobs of a tenant with one priority.
+    fn with_class<T>(
+        &mut self,
+        index: TenantIndex,
+        priority: Priority,
+        now: u64,
+        change: impl FnOnce(&mut JobScheduler) -> T,
+    ) -> T {
+        let (settings, workers) = (self.settings, self.workers);
+        let tenant = self.tenant_mut(index);
+        let limits = tenant.limits;
+        let create = || new_class(settings, workers, limits);
+        let result = tenant.jobs.with(priority, now, create, change);
+        self.update(index);
         result
     }
 
@@ -446,6 +489,17 @@ impl TenantScheduler {
 
     fn tenant_mut(&mut self, index: TenantIndex) -> &mut Tenant {
         self.tenants[index.0 as usize].as_mut().expect("the tenant exists")
+    }
+}
+
+/// Returns a scheduler for the jobs of one priority.
+fn new_class(settings: JobSettings, workers: usize, limits: TenantLimits) -> JobScheduler {
+    let jobs = JobScheduler::new(workers)
+        .with_policy(settings.policy)
+        .with_max_active(bound_of(settings, workers, limits));
+    match settings.patience {
+        Some(patience) => jobs.with_patience(patience),
+        None => jobs,
     }
 }
 

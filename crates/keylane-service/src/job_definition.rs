@@ -11,7 +11,9 @@ use crate::kind_registry::KindRegistry;
 use crate::request_error::RequestError;
 use crate::tenant::{Tenant, TenantRegistry};
 use crate::trace_context::TraceContext;
-use crate::wire::{AfterCondition, OnError, OnFail, SubmitJob, SubmitSubtask, Timestamp};
+use crate::wire::{
+    AfterCondition, JobPriority, OnError, OnFail, SubmitJob, SubmitSubtask, Timestamp,
+};
 use crate::{JobId, KeyClaim};
 
 /// Limits of submissions: they keep one request from exhausting the resources of all others.
@@ -70,6 +72,8 @@ pub(crate) struct JobDefinition {
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) weight: u32,
+    #[serde(skip_serializing_if = "JobPriority::is_default", default)]
+    pub(crate) priority: JobPriority,
     /// Tenant; `None`: the default one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) tenant: Option<String>,
@@ -416,6 +420,7 @@ fn head_of(
         name: job.name,
         labels: job.labels,
         weight: job.weight.unwrap_or(1),
+        priority: job.priority.unwrap_or_default(),
         tenant: job.tenant.filter(|tenant| tenant != Tenant::DEFAULT_NAME),
         run_at: run_at.filter(|at| *at > now),
         expires_at: job.expires_at.or(job.expires_ms.map(|after| Timestamp(now.0 + after))),

@@ -5,6 +5,7 @@ mod fair;
 mod mixes;
 mod model;
 mod orders;
+mod priorities;
 mod record;
 mod rules;
 mod tenants;

@@ -11,8 +11,8 @@
 use std::collections::BTreeMap;
 
 use keylane_allocate::{
-    Claimant, End, JobPolicy, JobScheduler, Supply, TenantIndex, TenantJobId, TenantLimits,
-    TenantScheduler,
+    Claimant, End, JobPolicy, JobScheduler, Priority, Supply, TenantIndex, TenantJobId,
+    TenantLimits, TenantScheduler,
 };
 use proptest::prelude::*;
 
@@ -155,7 +155,7 @@ proptest! {
     ) {
         let mut mix = Mix::new(workers, &limits);
         for (tenant, index) in mix.tenants.clone().into_iter().enumerate() {
-            (0..jobs[tenant]).for_each(|_| _ = mix.scheduler.submit(index, ENDLESS, 1, 0));
+            (0..jobs[tenant]).for_each(|_| _ = mix.scheduler.submit(index, Priority::Normal, ENDLESS, 1, 0));
         }
         let has_work = vec![true; limits.len()];
         let expected = shares(&mix);
@@ -188,7 +188,7 @@ proptest! {
         let mut left = vec![0_u64; limits.len()];
         for (tenant, count, longest, resized) in steps {
             if let Some(tenant) = mix.tenants.get(tenant).copied() {
-                mix.scheduler.submit(tenant, Supply::Ready(count), 1, mix.now);
+                mix.scheduler.submit(tenant, Priority::Normal, Supply::Ready(count), 1, mix.now);
             }
             if let Some(left) = left.get_mut(tenant) {
                 *left += count;
@@ -227,7 +227,7 @@ proptest! {
             match step {
                 0 => {
                     let one = plain.submit(Supply::Ready(count), weight, now);
-                    let other = tenants.submit(TenantIndex::DEFAULT, Supply::Ready(count), weight, now);
+                    let other = tenants.submit(TenantIndex::DEFAULT, Priority::Normal, Supply::Ready(count), weight, now);
                     prop_assert_eq!(one.serial(), other.serial());
                 }
                 1 if !running.is_empty() => {
@@ -278,8 +278,9 @@ impl Mix {
 fn a_tenant_with_a_thousand_jobs_gets_one_share() {
     let mut mix = Mix::new(4, &[TenantLimits::default(); 2]);
     let [many, one] = [mix.tenants[0], mix.tenants[1]];
-    (0..1000).for_each(|_| _ = mix.scheduler.submit(many, Supply::Ready(10), 1, 0));
-    mix.scheduler.submit(one, ENDLESS, 1, 0);
+    (0..1000)
+        .for_each(|_| _ = mix.scheduler.submit(many, Priority::Normal, Supply::Ready(10), 1, 0));
+    mix.scheduler.submit(one, Priority::Normal, ENDLESS, 1, 0);
     for _ in 0..100 {
         mix.give_all(&[true; 2], |_| 1);
         assert_eq!([mix.running_of(0), mix.running_of(1)], [2, 2]);
@@ -291,7 +292,7 @@ fn a_tenant_with_a_thousand_jobs_gets_one_share() {
 fn a_tenant_of_long_subtasks_does_not_displace_one_of_short_ones() {
     let mut mix = Mix::new(4, &[TenantLimits::default(); 2]);
     for tenant in mix.tenants.clone() {
-        mix.scheduler.submit(tenant, ENDLESS, 1, 0);
+        mix.scheduler.submit(tenant, Priority::Normal, ENDLESS, 1, 0);
     }
     for _ in 0..1000 {
         mix.give_all(&[true; 2], |tenant| if tenant == 0 { 500 } else { 1 });
@@ -305,13 +306,13 @@ fn new_tenants_without_end_do_not_displace_one_that_waits() {
     let mut scheduler = TenantScheduler::new(1);
     let [waiting, other] = [(); 2].map(|()| scheduler.add_tenant(TenantLimits::default()));
     for tenant in [waiting, other] {
-        scheduler.submit(tenant, ENDLESS, 1, 0);
+        scheduler.submit(tenant, Priority::Normal, ENDLESS, 1, 0);
     }
     // The tenants that wait grow by one with each start of these two, so rounds get longer.
     let mut starts = Vec::new();
     for now in 0..500 {
         let new = scheduler.add_tenant(TenantLimits::default());
-        scheduler.submit(new, Supply::Ready(1), 1, now);
+        scheduler.submit(new, Priority::Normal, Supply::Ready(1), 1, now);
         let (id, _) = scheduler.next(now).unwrap();
         if id.tenant() == waiting {
             starts.push(now);
@@ -330,7 +331,7 @@ fn workers_without_a_decision_count_against_the_share_and_the_maximum() {
         [TenantLimits { max_workers: Some(2), ..TenantLimits::default() }, TenantLimits::default()];
     let mut mix = Mix::new(4, &limits);
     for tenant in mix.tenants.clone() {
-        mix.scheduler.submit(tenant, ENDLESS, 1, 0);
+        mix.scheduler.submit(tenant, Priority::Normal, ENDLESS, 1, 0);
     }
     let [limited, other] = [mix.tenants[0], mix.tenants[1]];
     mix.scheduler.resize(2, 0);
@@ -348,7 +349,7 @@ fn workers_without_a_decision_count_against_the_share_and_the_maximum() {
 fn a_blocked_tenant_starts_nothing_and_the_others_get_its_workers() {
     let mut mix = Mix::new(2, &[TenantLimits::default(); 2]);
     for tenant in mix.tenants.clone() {
-        mix.scheduler.submit(tenant, ENDLESS, 1, 0);
+        mix.scheduler.submit(tenant, Priority::Normal, ENDLESS, 1, 0);
     }
     mix.scheduler.set_blocked(mix.tenants[0], true);
     mix.give_all(&[false, true], |_| 1);

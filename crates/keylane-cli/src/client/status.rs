@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use clap::Args;
-use keylane_service::wire::{Job, Timestamp};
+use keylane_service::wire::{Job, JobPriority, Timestamp};
 
 use super::error::settle;
 use super::job_filter::JobFilter;
@@ -74,6 +74,12 @@ fn details(job: &Job, now: Timestamp) -> String {
         ("name", job.name.clone()),
         ("labels", Some(labels).filter(|labels| !labels.is_empty())),
         ("weight", Some(job.weight).filter(|weight| *weight != 1).map(|weight| weight.to_string())),
+        (
+            "priority",
+            Some(job.priority)
+                .filter(|priority| *priority != JobPriority::Normal)
+                .map(|priority| priority.as_str().to_owned()),
+        ),
         ("accepted", Some(ago(job.created_at))),
         ("not before", job.run_at.filter(|at| *at > now).map(|at| at.to_string())),
         (if job.expired { "expired" } else { "expires" }, job.expires_at.map(|at| at.to_string())),

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use keylane_service::wire::{AfterCondition, Job, OnError, OnFail, Timestamp};
+use keylane_service::wire::{AfterCondition, Job, JobPriority, OnError, OnFail, Timestamp};
 use reqwest::Method;
 use reqwest::header::CONTENT_TYPE;
 use serde::Serialize;
@@ -94,6 +94,10 @@ pub(crate) struct SubmitArgs {
     /// Its claim to spare workers beside other jobs: 1 by default.
     #[arg(long, value_name = "N")]
     weight: Option<u32>,
+
+    /// Its priority among the jobs of its tenant: normal by default.
+    #[arg(long, value_enum, value_name = "CLASS")]
+    priority: Option<PriorityArg>,
 
     /// Its tenant: that of the token, or `default`, by default.
     #[arg(long, value_name = "NAME")]
@@ -209,6 +213,17 @@ struct InputArgs {
     subtasks: Option<PathBuf>,
 }
 
+/// Priority among the jobs of a tenant.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum PriorityArg {
+    /// Before all others.
+    High,
+    /// After high, and before low.
+    Normal,
+    /// After all others.
+    Low,
+}
+
 /// Whether others go on when a subtask has failed for good.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum OnErrorArg {
@@ -265,6 +280,8 @@ struct JobDefinition<'a> {
     labels: BTreeMap<&'a str, &'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     weight: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    priority: Option<JobPriority>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tenant: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -410,6 +427,11 @@ impl SubmitArgs {
             name: self.name.as_deref(),
             labels,
             weight: self.weight,
+            priority: self.priority.map(|priority| match priority {
+                PriorityArg::High => JobPriority::High,
+                PriorityArg::Normal => JobPriority::Normal,
+                PriorityArg::Low => JobPriority::Low,
+            }),
             tenant: self.tenant.as_deref(),
             payload,
             key: if let [key] = keys { Some(key) } else { None },

@@ -49,6 +49,7 @@ struct ServerTable {
     store: Option<PathBuf>,
     slots: Option<SlotCount>,
     order: Option<JobOrder>,
+    priority_ageing: Option<DurationArg>,
     unknown_tenants: UnknownTenants,
     tokens: Option<PathBuf>,
     tls_certificates: Option<PathBuf>,
@@ -284,6 +285,9 @@ impl Config {
                     .max_key_bytes
                     .map_or(bounds.waiting_key_bytes, |size| size.0),
             },
+            priority_ageing: server
+                .priority_ageing
+                .map_or(plain.priority_ageing, |time| Some(time.0)),
             keep: server.retention.map_or(plain.keep, |keep| keep.0),
             keep_audit: server.audit_retention.map_or(plain.keep_audit, |keep| keep.0),
             max_audit: server.max_audit_entries.map_or(plain.max_audit, NonZeroU64::get),
@@ -421,6 +425,7 @@ impl Config {
             store,
             slots,
             order,
+            priority_ageing,
             hosts,
             read_only,
             environment,
@@ -452,6 +457,7 @@ impl Config {
             ("store", *store != other.store),
             ("slots", *slots != other.slots),
             ("order", *order != other.order),
+            ("priority_ageing", *priority_ageing != other.priority_ageing),
             ("hosts", *hosts != other.hosts),
             ("read_only", *read_only != other.read_only),
             ("environment", *environment != other.environment),

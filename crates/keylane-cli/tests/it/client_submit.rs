@@ -19,6 +19,19 @@ fn submit(mock: &Mock, words: &[&str], input: &str) -> Outcome {
 }
 
 #[test]
+fn a_job_names_its_priority_and_the_jobs_before_it() {
+    let mock = taking();
+    let words = ["resize", "--payload", "1", "--priority", "low", "--after", "a", "--after", "b"];
+    submit(&mock, &[&words[..], &["--after-end"]].concat(), "").expect(0, &[]);
+    let sent = String::from_utf8_lossy(&mock.asked()[0].body).into_owned();
+    let expected =
+        r#"{"kind":"resize","priority":"low","payload":1,"after":["a","b"],"after_on":"end"}"#;
+    assert_eq!(sent, expected);
+    submit(&mock, &["resize", "--payload", "1", "--after-end"], "").expect(255, &["--after"]);
+    submit(&mock, &["resize", "--payload", "1", "--priority", "urgent"], "").expect(255, &["high"]);
+}
+
+#[test]
 fn one_payload_is_one_subtask_and_the_id_is_all_that_is_printed() {
     let mock = taking();
     let words = [

@@ -11,6 +11,7 @@ use super::audit::AuditLog;
 use super::backups::{BackupDependencies, Backups};
 use super::capacity::CapacityReservations;
 use super::clock::Clock;
+use super::clock::millis;
 use super::control::Control;
 use super::core::{Core, Signals};
 use super::engine_dependencies::Outside;
@@ -122,6 +123,7 @@ impl Foundation {
         let boot = store.boot();
         let scheduler = Scheduler::new(SchedulerSettings {
             order: settings.order,
+            ageing: settings.priority_ageing.map(millis),
             first_fence: fences::first(boot),
             ..SchedulerSettings::new(settings.slots)
         });

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use keylane_allocate::TenantLimits;
+use keylane_allocate::{Priority, TenantLimits};
 
 use super::engine_state::EngineState;
 use crate::job_definition::JobDefinition;
@@ -14,7 +14,7 @@ use crate::scheduler::{
 };
 use crate::store::{JobState as Stored, OutcomeCounts};
 use crate::tenant::{Tenant, Tenants};
-use crate::wire::{JobState, OnError, OnFail, Timestamp};
+use crate::wire::{JobPriority, JobState, OnError, OnFail, Timestamp};
 use crate::{JobNumber, KeyClaim, TaskKeys};
 
 /// Returns the limits of a kind. A kind of remote workers runs at most `wanted` subtasks.
@@ -69,6 +69,7 @@ pub(super) fn new_job<S>(
         has_barriers: head.barriers,
         max_per_key: head.max_per_key,
         tenant: head.tenant.as_deref().map(Arc::from),
+        priority: priority_of(head.priority),
         weight: head.weight,
         on_error: match head.on_error {
             OnError::FinishAll => JobFailurePolicy::FinishAll,
@@ -82,6 +83,14 @@ pub(super) fn new_job<S>(
         split: head.split.then_some(0),
         fan_in: head.fan_in.then_some(0),
         ..NewJob::new(number, subtasks)
+    }
+}
+
+fn priority_of(priority: JobPriority) -> Priority {
+    match priority {
+        JobPriority::High => Priority::High,
+        JobPriority::Normal => Priority::Normal,
+        JobPriority::Low => Priority::Low,
     }
 }
 

@@ -56,6 +56,9 @@ pub struct ServiceSettings {
     pub bounds: SubmissionLimits,
     /// Retention time of finished jobs; unlimited if `None`. Default: a week.
     pub keep: Option<Duration>,
+    /// Time after which a slot goes to jobs of a lower priority although those of higher ones wait: so none waits forever.
+    /// `None`: a lower priority waits as long as higher ones have work. Default: 30 seconds.
+    pub priority_ageing: Option<Duration>,
     /// Retention time of idempotency keys. Default: a day.
     pub keep_idempotency: Duration,
     /// Retention time of entries in the audit log; limited only by `max_audit` if `None`. Default:
@@ -85,6 +88,7 @@ impl ServiceSettings {
             tenants: Tenants::default(),
             bounds: SubmissionLimits::default(),
             keep: Some(7 * DAY),
+            priority_ageing: Some(Duration::from_secs(30)),
             keep_idempotency: DAY,
             keep_audit: Some(90 * DAY),
             max_audit: 100_000,

@@ -318,28 +318,38 @@ impl Scheduler {
         }
         let progress = job.share.and_then(|share| self.allocator.progress(share));
         let Some(mine) = progress else { return WaitReason::Draining };
-        if self.has_room_for(job.tenant, &mine) {
+        if self.has_room_for(job, &mine) {
             return WaitReason::Starting;
+        }
+        if job.share.is_some_and(|share| self.allocator.is_behind(share)) {
+            let comes_first = |_: &JobProgress, other: &ScheduledJob| other.priority < job.priority;
+            return WaitReason::Priority { ahead: self.count_jobs(job.tenant, comes_first) };
         }
         if mine.admitted {
             let comes_first = |other: &JobProgress, job_other: &ScheduledJob| {
-                other.admitted && needs_less(other, job_other, &mine, job)
+                other.admitted
+                    && job_other.priority == job.priority
+                    && needs_less(other, job_other, &mine, job)
             };
             let ahead = self.count_jobs(job.tenant, comes_first);
             let slots = self.slots;
             return WaitReason::NoSlot { running: mine.running, slots, ahead };
         }
         let comes_first = |other: &JobProgress, job_other: &ScheduledJob| {
-            !other.admitted && !other.paused && job_other.share < job.share
+            !other.admitted
+                && !other.paused
+                && job_other.priority == job.priority
+                && job_other.share < job.share
         };
         let ahead = self.count_jobs(job.tenant, comes_first);
-        WaitReason::NotAdmitted { active: self.allocator.active_of(job.tenant), ahead }
+        let active = self.allocator.active_of(job.tenant, job.priority);
+        WaitReason::NotAdmitted { active, ahead }
     }
 
     /// Whether the next decision may give the job a slot.
-    fn has_room_for(&self, tenant: TenantIndex, job: &JobProgress) -> bool {
-        let is_below = |most: usize| self.allocator.active_of(tenant) < most;
-        let may_be_admitted = job.admitted || self.max_active.is_none_or(is_below);
+    fn has_room_for(&self, job: &ScheduledJob, progress: &JobProgress) -> bool {
+        let is_below = |most: usize| self.allocator.active_of(job.tenant, job.priority) < most;
+        let may_be_admitted = progress.admitted || self.max_active.is_none_or(is_below);
         self.allocator.busy() < self.allocator.workers() && may_be_admitted
     }
 

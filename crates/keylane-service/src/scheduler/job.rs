@@ -3,8 +3,9 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use keylane_allocate::{TenantIndex, TenantJobId};
+use keylane_allocate::{Priority, TenantIndex, TenantJobId};
 
+use super::kinds::Turn;
 use super::list::LinkedList;
 use super::packed_subtasks::PackedSubtasks;
 use super::task::TaskPhase;
@@ -60,6 +61,7 @@ pub(super) struct ScheduledJob {
     pub(super) number: JobNumber,
     pub(super) kind: KindId,
     pub(super) tenant: TenantIndex,
+    pub(super) priority: Priority,
     pub(super) weight: u32,
     pub(super) on_error: JobFailurePolicy,
     pub(super) on_fail: KeyFailurePolicy,
@@ -75,9 +77,9 @@ pub(super) struct ScheduledJob {
     /// Maximum number of tasks in front of a lane beside those of this job; 0: its keys are exclusive.
     pub(super) limit: u16,
     /// Turn at which it waits for capacity of its kind.
-    pub(super) held: Option<u64>,
+    pub(super) held: Option<Turn>,
     /// Turn that it has had since its last start, and keeps if it is held again.
-    pub(super) turn: Option<u64>,
+    pub(super) turn: Option<Turn>,
     pub(super) course: JobPhase,
     pub(super) split: StepState,
     pub(super) fan_in: StepState,

@@ -2,13 +2,16 @@
 //!
 //! A job of a kind without free capacity is *held*: the allocator skips it, so that it keeps no
 //! slot from other jobs. It is held at its turn and not before, and released when capacity is free,
-//! so that an event moves a few jobs and never all of a kind. Jobs are released in the order in
-//! which they were first held; a job that has started a step goes behind the others.
+//! so that an event moves a few jobs and never all of a kind. Jobs are released by priority, and those of one
+//! priority in the order in which they were first held; a job that has started a step goes behind the
+//! others. A job that has been held for the ageing time goes before those of higher priorities, but only every other one, so
+//! that these get at least half of the capacity.
 
 use std::collections::BTreeMap;
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
+use keylane_allocate::Priority;
 
 use super::token_bucket::TokenBucket;
 use super::{KindId, KindLimits, Step};
@@ -30,12 +33,40 @@ pub(super) struct LimitedKind {
     bucket: Option<TokenBucket>,
     pub(super) running: u32,
     /// Held jobs, by turn.
-    held: BTreeMap<u64, u32>,
+    held: BTreeMap<Turn, u32>,
+    /// Whether the last job was released for its age, before one of a higher priority.
+    was_aged: bool,
     /// Time of the timer for its next token.
     pub(super) timer: Option<u64>,
 }
 
+/// Turn of a job that waits for capacity of its kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Turn {
+    priority: Priority,
+    number: u64,
+    /// Time since which the job waits.
+    since: u64,
+}
+
 impl LimitedKind {
+    /// Returns the turn of the job that is released next.
+    fn next_turn(&self, ageing: Option<u64>, now: u64) -> Option<Turn> {
+        let highest = *self.held.first_key_value()?.0;
+        if self.was_aged {
+            return Some(highest);
+        }
+        let first_of = |priority| {
+            let lowest = Turn { priority, number: 0, since: 0 };
+            let (turn, _) = self.held.range(lowest..).next()?;
+            (turn.priority == priority).then_some(*turn)
+        };
+        let has_aged = |turn: &Turn| ageing.is_some_and(|ageing| now - turn.since >= ageing);
+        let lower = Priority::ALL.into_iter().filter(|priority| *priority > highest.priority);
+        let aged = lower.filter_map(first_of).filter(has_aged).min_by_key(|turn| turn.since);
+        Some(aged.unwrap_or(highest))
+    }
+
     pub(super) fn room(&mut self, now: u64) -> KindCapacity {
         let places = match self.limits.concurrency {
             Some(bound) if self.running >= bound => return KindCapacity::Bound,
@@ -69,6 +100,8 @@ impl LimitedKind {
 #[derive(Debug, Default)]
 pub(super) struct KindTable {
     kinds: HashMap<u32, LimitedKind, FixedState>,
+    /// Time after which a job is released before those of higher priorities.
+    ageing: Option<u64>,
     /// Number of turns given out.
     turns: u64,
     /// Number of held jobs of all kinds.
@@ -95,6 +128,10 @@ impl KindRuns {
 }
 
 impl KindTable {
+    pub(super) fn new(ageing: Option<u64>) -> Self {
+        KindTable { ageing, ..KindTable::default() }
+    }
+
     /// Counts a start of a step of the kind.
     pub(super) fn note_start(&mut self, id: KindId, step: Step) {
         *self.runs.entry(id.0).or_default().of(step) += 1;
@@ -172,10 +209,17 @@ impl KindTable {
     }
 
     /// Holds a job at its earlier turn or behind all others; returns the turn.
-    pub(super) fn hold(&mut self, id: KindId, job: u32, turn: Option<u64>) -> u64 {
+    pub(super) fn hold(
+        &mut self,
+        id: KindId,
+        job: u32,
+        priority: Priority,
+        turn: Option<Turn>,
+        now: u64,
+    ) -> Turn {
         let turn = turn.unwrap_or_else(|| {
             self.turns += 1;
-            self.turns
+            Turn { priority, number: self.turns, since: now }
         });
         let kind = self.kinds.get_mut(&id.0).expect("only a kind with limits holds jobs");
         kind.held.insert(turn, job);
@@ -188,15 +232,19 @@ impl KindTable {
         self.kinds.get(&id.0).map_or_else(Vec::new, |kind| kind.held.values().copied().collect())
     }
 
-    /// Releases the job that has been held longest.
-    pub(super) fn let_go(&mut self, id: KindId) -> Option<u32> {
-        let (_, job) = self.kinds.get_mut(&id.0)?.held.pop_first()?;
+    /// Releases the job whose turn it is.
+    pub(super) fn let_go(&mut self, id: KindId, now: u64) -> Option<u32> {
+        let kind = self.kinds.get_mut(&id.0)?;
+        let turn = kind.next_turn(self.ageing, now)?;
+        let job = kind.held.remove(&turn)?;
+        let is_passed_over = kind.held.first_key_value().is_some_and(|(first, _)| *first < turn);
+        kind.was_aged = is_passed_over;
         self.held -= 1;
         Some(job)
     }
 
     /// Removes a held job that is finished.
-    pub(super) fn forget(&mut self, id: KindId, turn: u64) {
+    pub(super) fn forget(&mut self, id: KindId, turn: Turn) {
         let kind = self.kinds.get_mut(&id.0).expect("a kind that holds jobs is not forgotten");
         kind.held.remove(&turn);
         self.held -= 1;

@@ -74,10 +74,10 @@
 //!    the allocator is asked again, so the job keeps no other from the slot; before a slot stays idle,
 //!    jobs of kinds with free capacity are released.
 //! 5. **Tenants share by weight, minimum and maximum, and the jobs of each by the [four
-//!    rules](keylane_allocate)**: the rules see a job's ready subtasks as its offer, and all
+//!    rules](keylane_allocate)**, those of a higher priority first: the rules see a job's ready subtasks as its offer, and all
 //!    unfinished ones as its need. A tenant at its maximum or its rate keeps no capacity of a kind
 //!    from others.
-//! 6. **Kinds are fair.** Jobs held for one kind are released in the order of their turns, and a
+//! 6. **Kinds are fair.** Jobs held for one kind are released by priority and in the order of their turns, and a
 //!    job that has used the kind's capacity goes behind those that wait for it.
 //! 7. **No leak.** Nothing is kept of a finished job, nor of a key without unfinished subtasks,
 //!    unless the key is paused, or has started so lately that its rate counts.

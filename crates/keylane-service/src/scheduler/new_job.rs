@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use keylane_allocate::Priority;
+
 use super::KindId;
 use crate::{JobNumber, SubtaskNumber};
 
@@ -35,6 +37,8 @@ pub struct NewJob<S> {
     pub kind: KindId,
     /// Tenant of the job; `None`: the default one.
     pub tenant: Option<Arc<str>>,
+    /// Priority among the jobs of its tenant.
+    pub priority: Priority,
     /// Weight of its claim to spare slots; 0 counts as 1.
     pub weight: u32,
     /// Effect of a failed subtask on the others.
@@ -66,7 +70,7 @@ pub struct NewJob<S> {
 }
 
 impl<S> NewJob<S> {
-    /// Returns a job with these subtasks and the defaults: kind 0, weight 1, one attempt, no ended
+    /// Returns a job with these subtasks and the defaults: kind 0, normal priority, weight 1, one attempt, no ended
     /// subtasks; other subtasks and the keys continue after a failure.
     #[must_use]
     pub fn new(number: JobNumber, subtasks: S) -> Self {
@@ -74,6 +78,7 @@ impl<S> NewJob<S> {
             number,
             kind: KindId(0),
             tenant: None,
+            priority: Priority::Normal,
             weight: 1,
             on_error: JobFailurePolicy::FinishAll,
             on_fail: KeyFailurePolicy::Continue,
@@ -93,13 +98,24 @@ impl<S> NewJob<S> {
 impl<S> NewJob<S> {
     /// Returns the job with its subtasks converted.
     pub(super) fn map<T>(self, change: impl FnOnce(S) -> T) -> NewJob<T> {
-        let NewJob { number, kind, tenant, weight, on_error, on_fail, attempts_allowed, .. } = self;
+        let NewJob {
+            number,
+            kind,
+            tenant,
+            priority,
+            weight,
+            on_error,
+            on_fail,
+            attempts_allowed,
+            ..
+        } = self;
         let NewJob { paused, start_at, split, fan_in, has_barriers, max_per_key, .. } = self;
         let NewJob { ended, subtasks, .. } = self;
         NewJob {
             number,
             kind,
             tenant,
+            priority,
             weight,
             on_error,
             on_fail,

@@ -118,7 +118,7 @@ impl Scheduler {
     fn hold(&mut self, slot: u32, now: u64) {
         let share = self.share(slot);
         let job = &mut self.jobs[slot];
-        let turn = self.kinds.hold(job.kind, slot, job.turn);
+        let turn = self.kinds.hold(job.kind, slot, job.priority, job.turn, now);
         (job.held, job.turn) = (Some(turn), Some(turn));
         self.allocator.pause(share, now);
     }
@@ -128,7 +128,7 @@ impl Scheduler {
         let Some(kind) = self.kinds.get(id) else { return };
         let KindCapacity::Places(mut places) = kind.room(now) else { return };
         while places > 0
-            && let Some(slot) = self.kinds.let_go(id)
+            && let Some(slot) = self.kinds.let_go(id, now)
         {
             let share = self.share(slot);
             let job = &mut self.jobs[slot];

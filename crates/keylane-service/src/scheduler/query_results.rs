@@ -167,6 +167,11 @@ pub enum WaitReason {
         /// compared.
         ahead: Option<usize>,
     },
+    /// Jobs of the same tenant with a higher priority come first.
+    Priority {
+        /// Number of these jobs; `None` if too many would have to be counted.
+        ahead: Option<usize>,
+    },
     /// The job is not admitted: the maximum number of jobs is active.
     NotAdmitted {
         /// Number of active jobs.

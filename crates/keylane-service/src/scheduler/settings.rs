@@ -18,6 +18,9 @@ pub struct SchedulerSettings {
     pub max_active: Option<usize>,
     /// Maximum time for which a job may be held at one slot, in milliseconds; `None`: unlimited.
     pub patience: Option<u64>,
+    /// Time after which jobs of a lower priority get a slot although those of higher ones wait, in milliseconds; `None`:
+    /// never.
+    pub ageing: Option<u64>,
     /// Fence of the first start: higher than all fences given before, also by earlier processes.
     pub first_fence: u64,
     /// Number of recent decisions that are kept.
@@ -29,7 +32,7 @@ pub struct SchedulerSettings {
 
 impl SchedulerSettings {
     /// Returns the default settings with this number of slots: order by arrival, as many active
-    /// jobs as slots, no patience, fences from 1, the last 1024 decisions (about 64 KiB).
+    /// jobs as slots, no patience, no ageing, fences from 1, the last 1024 decisions (about 64 KiB).
     #[must_use]
     pub fn new(slots: usize) -> Self {
         SchedulerSettings {
@@ -37,6 +40,7 @@ impl SchedulerSettings {
             order: JobPolicy::Arrival,
             max_active: None,
             patience: None,
+            ageing: None,
             first_fence: 1,
             decisions_kept: 1024,
             slice: SLICE,

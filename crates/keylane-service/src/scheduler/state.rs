@@ -123,6 +123,9 @@ impl Scheduler {
         let mut allocator = TenantScheduler::new(settings.slots)
             .with_policy(settings.order)
             .with_max_active(settings.max_active);
+        if let Some(ageing) = settings.ageing {
+            allocator = allocator.with_ageing(ageing);
+        }
         if let Some(patience) = settings.patience {
             allocator = allocator.with_patience(patience);
         }
@@ -134,7 +137,7 @@ impl Scheduler {
             by_number: HashMap::default(),
             by_share: HashMap::default(),
             tenants: TenantTable::default(),
-            kinds: KindTable::default(),
+            kinds: KindTable::new(settings.ageing),
             key_rates: KeyRates::new(),
             timers: Timers::default(),
             begins: Timers::default(),
@@ -337,7 +340,7 @@ impl Scheduler {
             StepState::Over => Supply::Lined { ready: 0, waiting },
             _ => Supply::Split { expected: None },
         };
-        let share = self.allocator.submit(job.tenant, supply, job.weight, now);
+        let share = self.allocator.submit(job.tenant, job.priority, supply, job.weight, now);
         job.share = Some(share);
         if job.split != StepState::Over {
             self.allocator.came(share, 0, waiting, now);
@@ -564,6 +567,7 @@ fn describe<S>(new: &NewJob<S>, tenant: TenantIndex) -> ScheduledJob {
         number: new.number,
         kind: new.kind,
         tenant,
+        priority: new.priority,
         weight: new.weight.max(1),
         on_error: new.on_error,
         on_fail: new.on_fail,

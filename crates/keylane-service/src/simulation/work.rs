@@ -257,6 +257,11 @@ impl JobSpec {
         if let Some(tenant) = self.tenant {
             body["tenant"] = json!(tenant);
         }
+        match self.weight {
+            1 => body["priority"] = json!("high"),
+            3 => body["priority"] = json!("low"),
+            _ => {}
+        }
         if let Some(delay) = self.delay {
             body["delay_ms"] = json!(delay);
         }

@@ -30,6 +30,9 @@ pub struct SubmitJob {
     /// Weight of the job's claim to spare workers; default 1.
     #[serde(default, deserialize_with = "whole")]
     pub weight: Option<u32>,
+    /// Priority among the jobs of its tenant; default `normal`.
+    #[serde(default)]
+    pub priority: Option<JobPriority>,
     /// Tenant of the job; default: that of the token, or `default`.
     #[serde(default)]
     pub tenant: Option<String>,
@@ -144,6 +147,38 @@ impl SubmitSubtask {
         let barrier = self.barrier.then_some(KeyClaim::BARRIER);
         let latest = self.latest.then_some(KeyClaim::LATEST);
         exclusive.chain(shared).chain(barrier).chain(latest)
+    }
+}
+
+/// Priority of a job among the jobs of its tenant.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum JobPriority {
+    /// Its subtasks start before those of all other jobs.
+    High,
+    /// The default.
+    #[default]
+    Normal,
+    /// Its subtasks start after those of all other jobs.
+    Low,
+}
+
+impl JobPriority {
+    /// Whether it is the default.
+    pub(crate) fn is_default(&self) -> bool {
+        *self == JobPriority::default()
+    }
+
+    /// Name on the wire.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            JobPriority::High => "high",
+            JobPriority::Normal => "normal",
+            JobPriority::Low => "low",
+        }
     }
 }
 
@@ -303,6 +338,9 @@ pub struct Job {
     pub state: JobState,
     /// Weight of its claim to spare workers.
     pub weight: u32,
+    /// Priority among the jobs of its tenant.
+    #[serde(default)]
+    pub priority: JobPriority,
     /// Tenant of the job.
     #[serde(default = "default_tenant")]
     pub tenant: String,

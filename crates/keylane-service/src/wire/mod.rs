@@ -34,8 +34,8 @@ pub use audit::{AuditEntry, AuditOutcome};
 pub use batch::{Batch, BatchItem, SubmitBatch};
 pub use event::{Event, EventKind};
 pub use job::{
-    AfterCondition, CancelMode, CancelRequest, Counts, Job, JobPatch, JobState, OnError, OnFail,
-    RetryOnly, RetryRequest, RetrySubtask, SubmitJob, SubmitSubtask,
+    AfterCondition, CancelMode, CancelRequest, Counts, Job, JobPatch, JobPriority, JobState,
+    OnError, OnFail, RetryOnly, RetryRequest, RetrySubtask, SubmitJob, SubmitSubtask,
 };
 pub(crate) use job::{DEFAULT_TENANT, Explained};
 pub use key::{KeyHead, KeyState, KeyView};

@@ -11,7 +11,7 @@ pub struct Because {
     /// Reason code: `key_order`, `starting`, `no_slot`, `not_admitted`, `kind_at_limit`, `kind_paused`,
     /// `no_worker`, `kind_rate_limited`, `backing_off`, `job_paused`, `key_paused`, `key_stopped`,
     /// `scheduled`, `after_job`, `split`, `fan_in`, `disk_full`, `draining`, `entering`, `no_kind`, `damaged`,
-    /// `behind_damaged`, `barrier`, `tenant_at_limit`, `tenant_rate_limited`. Later versions may add codes.
+    /// `behind_damaged`, `barrier`, `priority`, `tenant_at_limit`, `tenant_rate_limited`. Later versions may add codes.
     pub reason: String,
     /// Reason in a sentence, with the remedy where there is one.
     pub text: String,

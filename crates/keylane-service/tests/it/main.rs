@@ -39,6 +39,7 @@ mod once;
 mod order_after_restart;
 mod order_conformance;
 mod poison;
+mod priorities;
 mod reasons;
 mod reloading;
 mod retention;

@@ -35,6 +35,7 @@
  * @property {JobState} state
  * @property {string} [tenant]
  * @property {number} weight
+ * @property {"high" | "normal" | "low"} [priority]
  * @property {Counts} counts
  * @property {number} progress
  * @property {string} created_at
@@ -195,6 +196,8 @@
  * @property {number} [per_second_per_key]
  * @property {number} attempts
  * @property {number} [timeout_ms]
+ * @property {number} [keep_ms]
+ * @property {boolean} [keeps_forever]
  * @property {boolean} split
  * @property {boolean} fan_in
  * @property {number} running

@@ -45,6 +45,7 @@ const REASONS = {
   key_limit: "Its key is at its limit",
   barrier: "At a barrier of its job",
   no_slot: "No free slot",
+  priority: "Jobs of a higher priority come first",
   not_admitted: "Not admitted yet",
   starting: "Starts now",
   entering: "Its job is entering the order",

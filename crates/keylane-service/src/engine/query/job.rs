@@ -123,6 +123,7 @@ fn plain_view(id: JobId, head: &JobDefinition, created: Timestamp, counts: Count
         labels: head.labels.clone(),
         state: JobState::Queued,
         weight: head.weight,
+        priority: head.priority,
         tenant: head.tenant.clone().unwrap_or_else(|| Tenant::DEFAULT_NAME.into()),
         max_per_key: head.max_per_key.filter(|limit| *limit > 1),
         counts,

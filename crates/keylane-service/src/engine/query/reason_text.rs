@@ -37,13 +37,17 @@ pub(in crate::engine) fn because_of(
         WaitReason::Keys => plain("key_order"),
         // These subtasks start as soon as possible, so the reason that stops all starts is their
         // reason.
-        WaitReason::Starting | WaitReason::NoSlot { .. } | WaitReason::NotAdmitted { .. }
+        WaitReason::Starting
+        | WaitReason::NoSlot { .. }
+        | WaitReason::Priority { .. }
+        | WaitReason::NotAdmitted { .. }
             if engine.refused.is_some() =>
         {
             self::plain("disk_full", DISK_FULL.into())
         }
         WaitReason::Starting => plain("starting"),
         WaitReason::NoSlot { .. } => plain("no_slot"),
+        WaitReason::Priority { .. } => plain("priority"),
         WaitReason::NotAdmitted { ahead, .. } => {
             Because { position: ahead.map(|ahead| ahead as u64 + 1), ..plain("not_admitted") }
         }
@@ -178,7 +182,7 @@ impl SentenceContext<'_> {
             | WaitReason::KeyLimit { .. }
             | WaitReason::KeyRate { .. }
             | WaitReason::KeyPaused { .. }
-            | WaitReason::KeyStopped { .. } => self.text_of_key(reason),
+            | WaitReason::KeyStopped { .. } => self.text_of_key(job, reason),
             WaitReason::Barrier { is_barrier: true, ahead, head, .. } => format!(
                 "it is a barrier, and waits for {} earlier subtasks of its job; the first is {}, which {}",
                 counted(*ahead),
@@ -197,6 +201,14 @@ impl SentenceContext<'_> {
                     Some(ahead) => format!("; {ahead} jobs need less and come first"),
                 };
                 format!("all slots are taken: the job has {running} of {slots}{ahead}")
+            }
+            WaitReason::Priority { ahead } => {
+                let jobs = match ahead {
+                    Some(1) => "1 job".into(),
+                    Some(ahead) => format!("{ahead} jobs"),
+                    None => "jobs".into(),
+                };
+                format!("all slots are taken, and {jobs} of its tenant with a higher priority come first")
             }
             WaitReason::NotAdmitted { active, ahead } => self.not_admitted(*active, *ahead),
             WaitReason::KindBound { kind, running } => self.kind_bound(*kind, *running),
@@ -250,15 +262,16 @@ impl SentenceContext<'_> {
     }
 
     /// Returns the sentence of a reason that a key has; empty for any other reason.
-    fn text_of_key(&self, reason: &WaitReason) -> String {
+    fn text_of_key(&self, job: JobNumber, reason: &WaitReason) -> String {
         match reason {
             WaitReason::KeyOrder { key, is_shared, ahead, head, .. } => format!(
-                "its {}key `{}` is at {}, which {} ({} ahead)",
+                "its {}key `{}` is at {}, which {} ({} ahead){}",
                 if *is_shared { "shared " } else { "" },
                 text_of(key),
                 self.step(head.of),
                 self.state(head),
-                counted(*ahead)
+                counted(*ahead),
+                self.after_priority(job, head.of.job)
             ),
             WaitReason::KeyLimit { key, limit, ahead, .. } => format!(
                 "its key `{}` has as many subtasks at a time as `max_per_key` allows, which is {limit} ({} ahead)",
@@ -286,6 +299,15 @@ impl SentenceContext<'_> {
                 self.failure(head.of)
             ),
             _ => String::new(),
+        }
+    }
+
+    /// Says that the order of a key comes before priority, if that matters for `job`.
+    fn after_priority(&self, job: JobNumber, first: JobNumber) -> &'static str {
+        let priority = |job| self.engine.live.get(&job).map(|live| live.head.priority);
+        match priority(job) < priority(first) {
+            true => "; the order of a key comes before the priorities of jobs",
+            false => "",
         }
     }
 

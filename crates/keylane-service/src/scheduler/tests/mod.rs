@@ -8,6 +8,7 @@ mod latest;
 mod limited;
 mod line;
 mod model;
+mod priorities;
 mod shared;
 mod tenants;
 mod timeline;

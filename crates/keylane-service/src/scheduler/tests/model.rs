@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use keylane_allocate::JobPolicy;
+use keylane_allocate::{JobPolicy, Priority};
 use proptest::prelude::*;
 
 use crate::scheduler::{
@@ -321,7 +321,8 @@ fn borrowed(
 
 impl Pair {
     fn new(slots: usize, order: JobPolicy, slice: u32) -> Self {
-        let settings = SchedulerSettings { order, slice, ..SchedulerSettings::new(slots) };
+        let ageing = Some(5);
+        let settings = SchedulerSettings { order, slice, ageing, ..SchedulerSettings::new(slots) };
         Pair {
             scheduler: Scheduler::new(settings.clone()),
             settings,
@@ -866,6 +867,7 @@ impl Pair {
         let accepted = self.scheduler.accept(
             NewJob {
                 kind: KindId(job.kind),
+                priority: Priority::ALL[number as usize % Priority::ALL.len()],
                 on_error: job.on_error,
                 on_fail: job.on_fail,
                 attempts_allowed: job.allowed,

@@ -208,6 +208,7 @@ function factRows(job, weight) {
         ),
     ],
     ["Weight", weight],
+    ["Priority", job.priority !== "normal" && job.priority],
     ["Submitted", ago(job.created_at)],
     ["Start time", job.run_at && new Date(job.run_at).toLocaleString()],
     [job.expired ? "Expired" : "Expires", job.expires_at && new Date(job.expires_at).toLocaleString()],

@@ -36,8 +36,11 @@ export function showSubmit({ app, root, signal, title }) {
         "div",
         { class: "form-row" },
         fields.labels.element,
+        fields.priority.element,
         fields.weight.element,
         fields.delay.element,
+        fields.expires.element,
+        fields.after.element,
         fields.attempts.element,
         fields.timeout.element,
         fields.onError.element,
@@ -98,8 +101,18 @@ function makeFields() {
       'Any JSON. For several subtasks, a list such as {"subtasks": [{"key": "a", "payload": 1}]}.',
     ),
     labels: field("Labels", h("input", { placeholder: "team=data, run=7" }), "For filtering"),
+    priority: field(
+      "Priority",
+      select([
+        ["", "Normal"],
+        ["high", "High: before the other jobs of its tenant"],
+        ["low", "Low: after the other jobs of its tenant"],
+      ]),
+    ),
     weight: field("Weight", h("input", { type: "number", min: 1, placeholder: "1" }), "Share of spare slots"),
     delay: field("Delay", h("input", { type: "number", min: 0, placeholder: "0" }), "Seconds until it may start"),
+    expires: field("Expiry", h("input", { type: "number", min: 0.001, step: "any" }), "Seconds until nothing of it starts"),
+    after: field("After", h("input", { placeholder: "job_…, job_…" }), "Jobs that must succeed before"),
     attempts: field("Attempts", h("input", { type: "number", min: 1, placeholder: "as its kind" })),
     timeout: field(
       "Timeout",
@@ -154,7 +167,9 @@ function field(word, input, hint) {
  * What the form says, as the server wants it. Throws an error in words for people.
  * @param {ReturnType<typeof makeFields>} fields
  */
-function bodyOf({ kind, name, key, payload, labels, weight, delay, attempts, timeout, onError, onFail }) {
+function bodyOf(fields) {
+  const { kind, name, key, payload, labels, priority, weight, delay, expires, after } = fields;
+  const { attempts, timeout, onError, onFail } = fields;
   if (!kind.input.value) throw new Error("Kind: choose one.");
   const given = payloadOf(payload.input.value);
   const isList = given !== null && typeof given === "object" && Array.isArray(given.subtasks);
@@ -167,7 +182,10 @@ function bodyOf({ kind, name, key, payload, labels, weight, delay, attempts, tim
     name: name.input.value || undefined,
     key: key.input.value || undefined,
     labels: labels.input.value.trim() === "" ? undefined : labelsOf(labels.input.value),
+    priority: priority.input.value || undefined,
     weight: whole(weight.input),
+    after: after.input.value.trim() === "" ? undefined : after.input.value.split(",").map((id) => id.trim()),
+    expires_ms: seconds(expires.input),
     delay_ms: seconds(delay.input),
     attempts: whole(attempts.input),
     timeout_ms: seconds(timeout.input),

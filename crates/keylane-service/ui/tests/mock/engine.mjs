@@ -74,6 +74,10 @@ export class Engine extends EventEmitter {
     name,
     labels = {},
     weight = 1,
+    priority = "normal",
+    after = [],
+    after_on = "success",
+    expires_ms,
     subtasks,
     payload = null,
     key,
@@ -103,6 +107,10 @@ export class Engine extends EventEmitter {
       name,
       labels,
       weight,
+      priority,
+      after,
+      after_on,
+      expires_at: expires_ms ? now + expires_ms : undefined,
       number,
       state: "queued",
       created_at: now,
@@ -514,6 +522,7 @@ export class Engine extends EventEmitter {
   view(job) {
     const { id, kind, name, labels, state, weight, counts, created_at, started_at, ended_at, run_at, error, version } =
       job;
+    const { priority, after, after_on, expires_at } = job;
     const over = job.ended.length;
     const rate = started_at && over > 0 ? (Date.now() - started_at) / over : undefined;
     const because = FINAL.has(state) ? [] : this.because(job);
@@ -524,6 +533,9 @@ export class Engine extends EventEmitter {
       labels,
       state,
       weight,
+      priority,
+      ...(after.length > 0 ? { after, after_on } : {}),
+      expires_at: iso(expires_at),
       counts: { ...counts },
       progress: counts.total === 0 ? 1 : over / counts.total,
       created_at: iso(created_at),
