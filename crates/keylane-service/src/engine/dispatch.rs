@@ -20,7 +20,7 @@ use super::logs::log_of;
 use super::persistence::Persistence;
 use super::query::Query;
 use super::store_status::{StoreHealth, StoreStatus};
-use crate::handle::{Attempt, AttemptFailure, Step as Handled};
+use crate::handle::{Attempt, AttemptFailure, AttemptProgress, Step as Handled};
 use crate::kind::KindExecutor;
 use crate::kind_registry::KindRegistry;
 use crate::scheduler::{RunStart, Step};
@@ -159,6 +159,7 @@ impl SubtaskDispatcher {
             keys,
             cancel: CancellationToken::new(),
             log: log_of(&self.kinds.get(kind), start.step),
+            progress: AttemptProgress::default(),
             lease: None,
             awaited: None,
         };
@@ -221,6 +222,7 @@ impl SubtaskDispatcher {
             payload: Bytes::new(),
             trace: live.head.trace.clone(),
             log: running.log.clone(),
+            progress: running.progress.clone(),
             cancelled: running.cancel.clone(),
             children: self.children.clone(),
         };

@@ -52,7 +52,7 @@ use super::versions::{self, VersionCounter};
 use super::work_claims::WorkClaims;
 use super::worker_table::WorkerTable;
 use crate::engine::clock::Clock;
-use crate::handle::AttemptOutput;
+use crate::handle::{AttemptOutput, AttemptProgress};
 use crate::job_definition::JobDefinition;
 use crate::request_error::RequestError;
 use crate::scheduler::{Scheduler, Step};
@@ -392,6 +392,8 @@ pub(super) struct RunningAttempt {
     pub(super) cancel: CancellationToken,
     /// Log of the attempt.
     pub(super) log: AttemptOutput,
+    /// Progress of the attempt, as its handler or its worker reports it.
+    pub(super) progress: AttemptProgress,
     /// Lease, if a remote worker runs the attempt.
     pub(super) lease: Option<super::work_claims::LeaseState>,
     /// Token of the set of local attempts or leases that a shutdown waits for. Held from the

@@ -55,17 +55,18 @@ pub(crate) enum LeaseOutcome {
 pub(crate) type ReportResults = Vec<Result<(), RequestError>>;
 
 impl RemoteWorkers {
-    /// Renews leases for a caller with this token. Returns the result of each.
+    /// Renews leases for a caller with this token, and records the progress of their attempts. Returns the result of each.
     pub(crate) fn heartbeat(
         &self,
         ids: &[String],
+        progress: Option<f64>,
         token: &WorkerToken,
     ) -> Vec<Result<HeartbeatResponse, RequestError>> {
         let mut engine = self.state.lock();
         let mut results = Vec::with_capacity(ids.len());
         for part in ids.chunks(AT_ONCE) {
             let at = self.heard(token);
-            results.extend(part.iter().map(|id| beat(&mut engine, id, at)));
+            results.extend(part.iter().map(|id| beat(&mut engine, id, progress, at)));
             MutexGuard::bump(&mut engine);
         }
         results
@@ -200,11 +201,13 @@ struct Heard<'r> {
 fn beat(
     engine: &mut EngineState,
     id: &str,
+    progress: Option<f64>,
     at: Heard<'_>,
 ) -> Result<HeartbeatResponse, RequestError> {
     let fence = held(engine, id, at)?;
     let running = engine.running.get_mut(&fence).expect("the lease was just found");
     let cancel = running.cancel.is_cancelled();
+    progress.into_iter().for_each(|fraction| running.progress.report(fraction));
     let lease = running.lease.as_mut().expect("the run has a lease");
     lease.renew(at.now);
     Ok(HeartbeatResponse { expires_at: lease.ends(), cancel })

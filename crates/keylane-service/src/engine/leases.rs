@@ -14,7 +14,7 @@ use super::engine_state::{CommitEffect, EngineState, RunningAttempt};
 use super::logs::log_of;
 use super::scheduler_job::admit_leases;
 use super::work_claims::LeaseState;
-use crate::handle::AttemptFailure;
+use crate::handle::{AttemptFailure, AttemptProgress};
 use crate::kind::{Kind, KindExecutor};
 use crate::kind_registry::KindRegistry;
 use crate::scheduler::{RestoredState, RunEnd, Step};
@@ -191,6 +191,7 @@ impl Leases {
         let slot = engine.slots.take();
         let worker = engine.workers.restore_lease(worker.as_deref(), self.ends.clock.steady_ms());
         let running = RunningAttempt {
+            progress: AttemptProgress::default(),
             job,
             step,
             number,

@@ -107,6 +107,7 @@ mod tests {
 
     fn fill(words: &[&str], key: &str, payload: &'static str) -> Result<Vec<String>, String> {
         let attempt = Attempt {
+            progress: crate::handle::AttemptProgress::default(),
             job: JobId([0; 16]),
             kind: "k".into(),
             step: Step::Subtask(0),

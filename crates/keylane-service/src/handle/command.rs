@@ -16,7 +16,8 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use super::arg_placeholders::filled;
 use super::environment::EnvironmentSelection;
 use super::group::ProcessGroup;
-use super::{Attempt, AttemptFailure, AttemptOutput, AttemptResult, BoxFuture, Handler, as_json};
+use super::progress::ProgressLines;
+use super::{Attempt, AttemptFailure, AttemptResult, BoxFuture, Handler, as_json};
 
 /// Exit status of a command that rejects a subtask for good: `EX_DATAERR` of BSD's sysexits.
 const REFUSED: i32 = 65;
@@ -48,7 +49,8 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 /// - Standard output is the result: JSON, or else text.
 /// - Exit status 0 is success, 65 a lasting failure; every other status is a failure that a retry
 ///   may fix. The end of standard error is the reason.
-/// - Standard error also goes to the attempt's [log](Attempt::log).
+/// - Standard error also goes to the attempt's [log](Attempt::log). A line `keylane-progress: 0.5` reports its
+///   [progress](Attempt::progress), from 0 to 1.
 /// - The command leads its own process group. On a timeout or a cancelled attempt, the group gets
 ///   SIGTERM, and SIGKILL five seconds later; once the command has exited, the rest of the group gets
 ///   SIGKILL. The attempt ends when no process of the group runs. If this process is killed, the
@@ -242,7 +244,7 @@ async fn run(mut command: tokio::process::Command, attempt: Attempt) -> AttemptR
     let stderr = group.child().stderr.take().expect("stderr is piped");
     let (mut result, mut said) = (Some(Vec::new()), Vec::new());
     let mut prints = Box::pin(async {
-        tokio::join!(read_result(stdout, &mut result), read_end(stderr, &mut said, &attempt.log));
+        tokio::join!(read_result(stdout, &mut result), read_end(stderr, &mut said, &attempt));
     });
     let mut is_read = false;
     let ended_by_itself = {
@@ -331,12 +333,14 @@ async fn read_result(mut from: impl AsyncRead + Unpin, all: &mut Option<Vec<u8>>
     }
 }
 
-/// Reads standard error: its end is the reason of a failure, and `log` keeps what its limit allows.
-async fn read_end(mut from: impl AsyncRead + Unpin, end: &mut Vec<u8>, log: &AttemptOutput) {
-    let mut part = [0; 8192];
+/// Reads standard error: its end is the reason of a failure, the log keeps what its limit allows, and some lines report
+/// progress.
+async fn read_end(mut from: impl AsyncRead + Unpin, end: &mut Vec<u8>, attempt: &Attempt) {
+    let (mut part, mut lines) = ([0; 8192], ProgressLines::default());
     while let Ok(count @ 1..) = from.read(&mut part).await {
         end.extend(&part[..count]);
-        log.say(&part[..count]);
+        attempt.log.say(&part[..count]);
+        lines.read(&part[..count], &attempt.progress);
         let surplus = end.len().saturating_sub(MAX_SAID_BYTES);
         end.drain(..surplus);
     }

@@ -11,6 +11,7 @@ mod function;
 mod group;
 mod http_handler;
 mod log;
+mod progress;
 mod worker;
 
 use std::future::Future;
@@ -29,6 +30,7 @@ pub use function::{BlockingHandler, FunctionHandler};
 pub use http_handler::{HttpHandler, InvalidAddress};
 pub use keylane_process::DEFAULT_ENVIRONMENT;
 pub use log::{AttemptOutput, OutputTail};
+pub use progress::AttemptProgress;
 pub use worker::WorkerHandler;
 
 /// Result of an attempt.
@@ -92,6 +94,8 @@ pub struct Attempt {
     pub trace: Option<TraceContext>,
     /// Log of the attempt for humans, with the kind's size limit.
     pub log: AttemptOutput,
+    /// Progress of the attempt, which clients see.
+    pub progress: AttemptProgress,
     /// Cancelled when the job is cancelled with its running attempts, or the attempt times out.
     pub cancelled: CancellationToken,
     /// Registry of child processes, which ends them if this process is killed. The default registry

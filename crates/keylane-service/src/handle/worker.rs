@@ -7,7 +7,8 @@
 //! |---|---|
 //! | `{"op":"hello","v":1}` | `{"op":"ready"}` |
 //! | `{"op":"task","id":…,"job":…,"kind":…,"subtask":…,"key":…,"attempt":…,"fence":…,"payload":…}` | `{"op":"done","id":…,"result":…}` or `{"op":"fail","id":…,"error":…,"retry":true,"after_ms":…}` |
-//! | `{"op":"cancel","id":…}` | one of those two |
+//! | | `{"op":"progress","id":…,"progress":0.5}`, any number of times before the answer |
+//! | `{"op":"cancel","id":…}` | one of those two answers |
 //! | `{"op":"bye"}`, and the end of its input | exits |
 //!
 //! A task has `key` if the subtask has one, and `traceparent` and `tracestate` if the job has a
@@ -112,12 +113,16 @@ struct FromWorker {
     retry: Option<bool>,
     #[serde(default)]
     after_ms: Option<u64>,
+    /// Finished part of the task.
+    #[serde(default)]
+    progress: Option<f64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum WorkerOp {
     Ready,
+    Progress,
     Done,
     Fail,
 }
@@ -206,7 +211,7 @@ impl WorkerPool {
             worker.say(&ToWorker::Hello { v: 1 }).await?;
             match worker.hear().await?.op {
                 WorkerOp::Ready => Ok(()),
-                WorkerOp::Done | WorkerOp::Fail => Err("its first line was not `ready`".to_owned()),
+                _ => Err("its first line was not `ready`".to_owned()),
             }
         };
         match tokio::time::timeout(READY, greeting).await {
@@ -261,22 +266,43 @@ impl WorkerProcess {
         // `line` keeps a partial line when the other branch completes first.
         let mut line = Vec::new();
         tokio::select! {
-            heard = self.hear_into(&mut line) => return self.understood(heard?, &id),
+            heard = self.hear_answer(&mut line, &id, attempt) => return self.understood(heard?),
             () = cancelled.cancelled() => {}
         }
         self.say(&ToWorker::Cancel { id: &id }).await?;
-        match tokio::time::timeout(GRACE, self.hear_into(&mut line)).await {
-            Ok(heard) => self.understood(heard?, &id),
+        match tokio::time::timeout(GRACE, self.hear_answer(&mut line, &id, attempt)).await {
+            Ok(heard) => self.understood(heard?),
             Err(_) => {
                 Err("the worker was killed because it did not answer `cancel` in time".into())
             }
         }
     }
 
-    fn understood(&self, heard: FromWorker, id: &str) -> Result<AttemptResult, String> {
+    /// Reads lines of the worker until its answer to the task, and passes the progress in them on.
+    async fn hear_answer(
+        &mut self,
+        line: &mut Vec<u8>,
+        id: &str,
+        attempt: &Attempt,
+    ) -> Result<FromWorker, String> {
+        loop {
+            let heard = self.hear_into(line).await?;
+            line.clear();
+            if heard.op != WorkerOp::Ready && heard.id != id {
+                return Err("the worker's answer has the id of another task".into());
+            }
+            if heard.op != WorkerOp::Progress {
+                return Ok(heard);
+            }
+            heard.progress.into_iter().for_each(|fraction| attempt.progress.report(fraction));
+        }
+    }
+
+    fn understood(&self, heard: FromWorker) -> Result<AttemptResult, String> {
         match heard.op {
-            WorkerOp::Ready => Err("the worker sent `ready` instead of an answer".into()),
-            _ if heard.id != id => Err("the worker's answer has the id of another task".into()),
+            WorkerOp::Ready | WorkerOp::Progress => {
+                Err("the worker sent `ready` instead of an answer".into())
+            }
             WorkerOp::Done => Ok(Ok(heard.result)),
             WorkerOp::Fail => {
                 let failure = match heard.retry {

@@ -33,7 +33,7 @@ async fn heartbeat(
     let bytes = read_body(request.into_body(), MAX_IDS_BYTES).await?;
     let HeartbeatBatch { leases } = json(&bytes)?;
     check_count(leases.len())?;
-    let results = state.core.remote_workers.heartbeat(&leases, &worker_token(&caller));
+    let results = state.core.remote_workers.heartbeat(&leases, None, &worker_token(&caller));
     Ok(Json(HeartbeatResults { items: results.into_iter().map(extended).collect() }))
 }
 

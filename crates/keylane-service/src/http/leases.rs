@@ -73,8 +73,13 @@ async fn heartbeat(
     Path(id): Path<String>,
     request: Request,
 ) -> Result<Json<HeartbeatResponse>, ApiError> {
-    let _: HeartbeatRequest = read_optional_body(request).await?;
-    Ok(Json(state.core.remote_workers.heartbeat(&[id], &worker_token(&caller)).remove(0)?))
+    let HeartbeatRequest { progress } = read_optional_body(request).await?;
+    if progress.is_some_and(|fraction| !(0.0..=1.0).contains(&fraction)) {
+        let why = "it is a number from 0 to 1";
+        return Err(ApiError::new("invalid", format!("progress: {why}")).at("/progress", why));
+    }
+    let token = worker_token(&caller);
+    Ok(Json(state.core.remote_workers.heartbeat(&[id], progress, &token).remove(0)?))
 }
 
 async fn complete(

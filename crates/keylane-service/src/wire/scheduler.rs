@@ -75,6 +75,9 @@ pub struct RunningSubtask {
     pub attempt: u32,
     /// Start of the attempt.
     pub since: Timestamp,
+    /// Progress of the attempt, from 0 to 1, if its handler reports it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub progress: Option<f64>,
     /// Remote worker that holds its lease.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub worker: Option<String>,

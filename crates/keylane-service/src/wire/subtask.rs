@@ -88,6 +88,9 @@ pub struct SubtaskView {
     /// Input of its handler.
     #[schema(value_type = serde_json::Value)]
     pub payload: Box<RawValue>,
+    /// Progress of its running attempt, from 0 to 1, if its handler reports it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub progress: Option<f64>,
     /// Outcome, once it has ended.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub outcome: Option<OutcomeView>,

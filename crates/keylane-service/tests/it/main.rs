@@ -40,6 +40,7 @@ mod order_after_restart;
 mod order_conformance;
 mod poison;
 mod priorities;
+mod progress;
 mod reasons;
 mod reloading;
 mod retention;

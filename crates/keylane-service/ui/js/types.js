@@ -75,6 +75,7 @@
  * @property {number} attempts
  * @property {number} max_attempts
  * @property {unknown} payload
+ * @property {number} [progress]
  * @property {Outcome} [outcome]
  * @property {Because} [waiting_because]
  *

@@ -400,6 +400,15 @@ describe("a job", () => {
       await page.getByText("3 subtasks of key k0 come before it.").waitFor();
     }));
 
+  test("a running subtask shows the progress that its handler reports", () =>
+    on({ scene: "still", path: "jobs" }, async ({ page, mock }) => {
+      const job = jobNamed(mock.engine, "Long");
+      const running = () => job.subtasks.find((/** @type {any} */ one) => one.state === "running");
+      await until(async () => running() !== undefined, "a running subtask");
+      await page.goto(`${mock.url}#/jobs/${job.id}/subtasks/${running().number}`);
+      await page.getByText("42 %", { exact: true }).waitFor();
+    }));
+
   test("a subtask shows what each of its attempts said", () =>
     on({ scene: "empty", path: "jobs" }, async ({ page, mock }) => {
       const payload = { ms: 1, say: "no such <b>picture</b>\n", left_out: 2048, fail_times: 1, backoff_ms: 1 };

@@ -10,7 +10,7 @@ use super::text::{raw, text_of};
 use crate::engine::split_result::null;
 use crate::engine::store_status::read_refused;
 use crate::request_error::RequestError;
-use crate::scheduler::{Step, WaitReason};
+use crate::scheduler::{Step, UnfinishedState, WaitReason};
 use crate::store::{self, OutcomeKind};
 use crate::wire::{Because, Page, SubtaskState, SubtaskView, Timestamp};
 use crate::{JobId, SubtaskNumber, TaskKeys};
@@ -103,8 +103,8 @@ impl Query {
         let mut views = Vec::with_capacity(outcomes.len());
         for (number, outcome) in numbers.zip(outcomes) {
             let (keys, payload) = self.content(id, plan.number(Step::Subtask(number)))?;
-            let (state, attempts, because) = match &outcome {
-                Some(outcome) => (outcome_state(outcome.kind), outcome.attempt, None),
+            let Standing { state, attempts, because, progress } = match &outcome {
+                Some(outcome) => Standing::new(outcome_state(outcome.kind), outcome.attempt),
                 None => self.standing(id, number, now),
             };
             let outcome = outcome.map(|outcome| outcome_view(number, &outcome, &keys));
@@ -118,6 +118,7 @@ impl Query {
                 attempts,
                 max_attempts: max_attempts.max(1),
                 payload,
+                progress,
                 outcome,
                 waiting_because: because,
             });
@@ -126,31 +127,46 @@ impl Query {
     }
 
     /// Returns the state of an unfinished subtask. In a finished job it was cancelled with the job.
-    fn standing(
-        &self,
-        id: JobId,
-        number: SubtaskNumber,
-        now: Timestamp,
-    ) -> (SubtaskState, u32, Option<Because>) {
+    fn standing(&self, id: JobId, number: SubtaskNumber, now: Timestamp) -> Standing {
         let engine = self.state.lock();
         let Some(live) = engine.live.get(&id.number()) else {
-            return (SubtaskState::Cancelled, 0, None);
+            return Standing::new(SubtaskState::Cancelled, 0);
         };
-        match engine.scheduler.explain(id.number(), Step::Subtask(number)) {
-            Some(explained) => {
-                let because = explained.reasons.first().map(|reason| {
-                    let mut because = because_of(&self.kinds, &engine, id.number(), reason, now);
-                    if let WaitReason::BackingOff { .. } | WaitReason::Stopped = reason {
-                        let step = Step::Subtask(number);
-                        add_failure(&engine, id.number(), step, &mut because);
-                    }
-                    because
-                });
-                (subtask_state(&explained.state), explained.attempts, because)
+        let Some(explained) = engine.scheduler.explain(id.number(), Step::Subtask(number)) else {
+            return match live.cancelling || live.is_closing {
+                true => Standing::new(SubtaskState::Cancelled, 0),
+                // The subtask has ended, and its outcome is on its way to the disk.
+                false => Standing::new(SubtaskState::Running, 0),
+            };
+        };
+        let because = explained.reasons.first().map(|reason| {
+            let mut because = because_of(&self.kinds, &engine, id.number(), reason, now);
+            if let WaitReason::BackingOff { .. } | WaitReason::Stopped = reason {
+                add_failure(&engine, id.number(), Step::Subtask(number), &mut because);
             }
-            None if live.cancelling || live.is_closing => (SubtaskState::Cancelled, 0, None),
-            // The subtask has ended, and its outcome is on its way to the disk.
-            None => (SubtaskState::Running, 0, None),
-        }
+            because
+        });
+        let progress = match explained.state {
+            UnfinishedState::Running { fence, .. } => {
+                engine.running.get(&fence).and_then(|running| running.progress.fraction())
+            }
+            _ => None,
+        };
+        let (state, attempts) = (subtask_state(&explained.state), explained.attempts);
+        Standing { state, attempts, because, progress }
+    }
+}
+
+/// State of a subtask that clients see.
+struct Standing {
+    state: SubtaskState,
+    attempts: u32,
+    because: Option<Because>,
+    progress: Option<f64>,
+}
+
+impl Standing {
+    fn new(state: SubtaskState, attempts: u32) -> Self {
+        Standing { state, attempts, because: None, progress: None }
     }
 }

