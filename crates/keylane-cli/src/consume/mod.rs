@@ -15,6 +15,7 @@ mod control_endpoints;
 mod control_target;
 mod environment;
 mod file_sources;
+mod forced_end;
 mod format_settings;
 mod handlers;
 mod invalid_settings;

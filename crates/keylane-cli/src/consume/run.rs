@@ -22,6 +22,7 @@ use keylane_stream::source::Source;
 use tokio::runtime::{Handle, Runtime};
 
 use super::control_endpoints::ControlAccess;
+use super::forced_end::ForcedEnd;
 use super::handlers::{CommandHandler, HttpHandler, NotHandled, classify, unless_forced};
 use super::journals::OpenJournals;
 use super::keys::KeyExtractor;
@@ -107,14 +108,18 @@ pub(crate) fn run(args: ConsumeArgs) -> anyhow::Result<ExitOutcome> {
     let watch = workers.as_ref().map(WorkerProcesses::watch);
     let (done, ended) = mpsc::channel();
     let left = children.clone();
+    let forced = Arc::new(ForcedEnd::new(children.clone()));
+    let ending_workers = Arc::clone(&forced);
     thread::Builder::new().name("keylane-waiter".into()).spawn(move || {
         let ended = consumer.wait();
+        ending_workers.consumer_ended();
         leave(&ended, workers, left.as_deref());
         let _ = done.send(ended);
         let _ = sender.send(CoordinatorEvent::Drained);
     })?;
     let look = || watch.iter().for_each(|watch| watch());
-    let stopped = follow(&events, &handle, children.as_deref(), plan.shutdown_timeout, &log, look);
+    let stopped =
+        follow(&events, &handle, (children.as_deref(), &forced), plan.shutdown_timeout, &log, look);
     let ended = ended.recv().context("the consumer has panicked")?;
     report(&ended, &log);
     children.inspect(|children| children.dismiss());
@@ -401,7 +406,7 @@ fn leave(
 fn follow(
     events: &Receiver<CoordinatorEvent>,
     handle: &ConsumerHandle,
-    children: Option<&ChildProcesses>,
+    (children, forced): (Option<&ChildProcesses>, &ForcedEnd),
     shutdown_timeout: Duration,
     log: &ThrottledLog,
     look: impl Fn(),
@@ -442,6 +447,7 @@ fn follow(
                 log.say(LogLevel::Info, "ending what runs");
                 // SIGTERM now, and SIGKILL after the grace time.
                 handle.cancel(keylane_process::GRACE);
+                forced.force();
             }
             _ => _ = children.inspect(|children| children.kill()),
         }

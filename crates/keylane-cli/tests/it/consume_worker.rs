@@ -236,3 +236,32 @@ fn records_ended_by_the_second_signal_are_not_skipped() {
         assert_eq!(committed(&folder), 0);
     }
 }
+
+/// A worker that ignores the end of its input has no record, and is ended all the same.
+#[test]
+fn the_second_signal_ends_workers_that_ignore_the_end_of_their_input() {
+    let _alone = alone();
+    for signals_come_early in [true, false] {
+        let folder = with_journal();
+        let until =
+            if signals_come_early { "read line" } else { "while read line; do echo ok; done" };
+        let stays = format!("{until}; echo it stays >&2; exec sleep 1000");
+        let mut child =
+            command(&folder, &["-j", "1"], &stays).stdin(Stdio::null()).spawn().unwrap();
+        let mut output = child.stdout.take().unwrap();
+        let output = std::thread::spawn(move || std::io::copy(&mut output, &mut std::io::sink()));
+        let mut stderr = BufReader::new(child.stderr.take().unwrap());
+        hears(&mut stderr, "it stays");
+        let interrupt = || {
+            let pid = child.id().to_string();
+            assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        };
+        interrupt();
+        hears(&mut stderr, "interrupt again to end it");
+        interrupt();
+        let mut rest = String::new();
+        std::io::Read::read_to_string(&mut stderr, &mut rest).unwrap();
+        assert_eq!(finish(child).code, 143, "{rest}");
+        output.join().unwrap().unwrap();
+    }
+}
