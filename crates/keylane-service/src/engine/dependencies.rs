@@ -21,96 +21,15 @@
 //! before it, so there is no cycle, and each end queues it (3). A job that is retried meanwhile is active again, and is
 //! waited for again.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::engine_state::{ActiveJob, EngineState, SharedState};
-use super::submission::Submission;
-use crate::request_error::RequestError;
-use crate::store::JobState as Stored;
 use crate::wire::{AfterCondition, JobState, Timestamp};
 use crate::{JobId, JobNumber};
 
 /// Maximum number of jobs about which one critical section decides. Each of them may rewrite two rows.
 const MAX_AT_ONCE: usize = 256;
-
-/// Jobs that others wait for. All fields are behind the lock of [`SharedState`].
-#[derive(Debug, Default)]
-pub(super) struct JobDependencies {
-    /// Jobs at which others are registered.
-    awaited: HashMap<JobNumber, AwaitedJob>,
-    /// Registered jobs about which is to be decided.
-    undecided: VecDeque<JobNumber>,
-    /// Finished jobs that are about to be removed, with the number of requests to remove them.
-    removing: HashMap<JobNumber, u32>,
-}
-
-#[derive(Debug, Default)]
-struct AwaitedJob {
-    /// Whether it succeeded when it ended last. Meaningless while it is active.
-    has_succeeded: bool,
-    /// Jobs that wait for it.
-    waiting: BTreeSet<JobNumber>,
-}
-
-impl JobDependencies {
-    /// Registers a job at those that it waits for. Returns the first of these that is about to be removed, if there is
-    /// one; then the job is registered nowhere.
-    fn register(&mut self, job: JobNumber, after: &[JobId]) -> Result<(), JobId> {
-        if let Some(removed) = after.iter().find(|id| self.removing.contains_key(&id.number())) {
-            return Err(*removed);
-        }
-        for id in after {
-            self.awaited.entry(id.number()).or_default().waiting.insert(job);
-        }
-        Ok(())
-    }
-
-    fn unregister(&mut self, job: JobNumber, after: &[JobId]) {
-        for number in after.iter().map(JobId::number) {
-            if let Some(awaited) = self.awaited.get_mut(&number) {
-                awaited.waiting.remove(&job);
-                if awaited.waiting.is_empty() {
-                    self.awaited.remove(&number);
-                }
-            }
-        }
-    }
-
-    /// Records the result of a job that is not active, if others wait for it.
-    fn note_result(&mut self, job: JobNumber, has_succeeded: bool) {
-        if let Some(awaited) = self.awaited.get_mut(&job) {
-            awaited.has_succeeded = has_succeeded;
-            self.undecided.extend(&awaited.waiting);
-        }
-    }
-
-    fn has_succeeded(&self, job: JobNumber) -> bool {
-        self.awaited.get(&job).is_some_and(|awaited| awaited.has_succeeded)
-    }
-
-    /// Claims the removal of a finished job, which the caller must [end](Self::end_removal). The error is a job that
-    /// waits for it.
-    pub(super) fn claim_removal(&mut self, job: JobNumber) -> Result<(), JobNumber> {
-        match self.awaited.get(&job).and_then(|awaited| awaited.waiting.first()) {
-            Some(waiting) => Err(*waiting),
-            None => {
-                *self.removing.entry(job).or_default() += 1;
-                Ok(())
-            }
-        }
-    }
-
-    /// Ends the removal of a job, whether it is removed or not.
-    pub(super) fn end_removal(&mut self, job: JobNumber) {
-        if let Some(claims) = self.removing.get_mut(&job) {
-            *claims -= 1;
-            if *claims == 0 {
-                self.removing.remove(&job);
-            }
-        }
-    }
-}
 
 /// Decision about a job that waits for others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,7 +76,7 @@ impl EngineState {
     pub(super) fn decide_later(&mut self, job: JobNumber) {
         let waits = |live: &ActiveJob| live.begins_at.is_some() && !live.head.after.is_empty();
         if self.live.get(&job).is_some_and(waits) {
-            self.dependencies.undecided.push_back(job);
+            self.dependencies.decide_later(job);
         }
     }
 
@@ -183,7 +102,7 @@ impl EngineState {
     /// are more.
     pub(super) fn decide_about_dependents(&mut self, now: Timestamp) -> bool {
         for _ in 0..MAX_AT_ONCE {
-            let Some(job) = self.dependencies.undecided.pop_front() else { return false };
+            let Some(job) = self.dependencies.next_undecided() else { return false };
             let is_open = |live: &&ActiveJob| !live.is_closing && !live.cancelling;
             let Some(live) = self.live.get(&job).filter(is_open) else { continue };
             if live.begins_at.is_none() {
@@ -196,7 +115,7 @@ impl EngineState {
                 Decision::Cancel(failed) => self.cancel_after(job, failed, now),
             }
         }
-        !self.dependencies.undecided.is_empty()
+        self.dependencies.has_undecided()
     }
 
     /// Cancels a job because one that it waits for has not succeeded.
@@ -217,7 +136,7 @@ impl EngineState {
         for (job, live) in self.live.iter().filter(|(_, live)| waits(live)) {
             let registered = self.dependencies.register(*job, &live.head.after);
             registered.expect("nothing is removed before the service runs");
-            self.dependencies.undecided.push_back(*job);
+            self.dependencies.decide_later(*job);
             needed.extend(live.head.after.iter().copied());
         }
         needed.into_iter().filter(|id| !self.is_unfinished(*id)).collect()
@@ -252,6 +171,16 @@ impl Registration {
         self.is_kept = true;
     }
 
+    /// Registers a job that is not accepted yet. The error is a job that is about to be removed.
+    pub(super) fn new(
+        state: Arc<SharedState>,
+        job: JobNumber,
+        after: Vec<JobId>,
+    ) -> Result<Self, JobId> {
+        state.lock().dependencies.register(job, &after)?;
+        Ok(Registration { state, job, after, is_kept: false })
+    }
+
     /// Returns the jobs that it waits for.
     pub(super) fn after(&self) -> &[JobId] {
         &self.after
@@ -263,58 +192,5 @@ impl Drop for Registration {
         if !self.is_kept {
             self.state.lock().dependencies.unregister(self.job, &self.after);
         }
-    }
-}
-
-impl Submission {
-    /// Registers a job at those that it waits for, by their ids or client ids. Reads the store.
-    ///
-    /// Returns an error if one of them is unknown or removed.
-    pub(super) fn register_after(
-        &self,
-        job: JobNumber,
-        names: &[String],
-    ) -> Result<Registration, RequestError> {
-        let mut after = Vec::with_capacity(names.len());
-        for name in names {
-            let id = self.query.resolve(name).map_err(refused)?;
-            if !after.contains(&id) {
-                after.push(id);
-            }
-        }
-        let registered = self.state.lock().dependencies.register(job, &after);
-        registered.map_err(|id| refused(RequestError::Gone { what: format!("job {id}") }))?;
-        let state = Arc::clone(&self.state);
-        let registration = Registration { state, job, after, is_kept: false };
-        for id in &registration.after {
-            if let Some(has_succeeded) = self.result_of(*id).map_err(refused)? {
-                self.state.lock().note_stored_result(*id, has_succeeded);
-            }
-        }
-        Ok(registration)
-    }
-
-    /// Returns whether a job has succeeded; `None` if it has not ended.
-    fn result_of(&self, id: JobId) -> Result<Option<bool>, RequestError> {
-        {
-            let engine = self.state.lock();
-            let is_live = engine.live.get(&id.number()).is_some_and(|live| live.id == id);
-            if is_live || engine.holds.damaged.contains_key(&id.number()) {
-                return Ok(None);
-            }
-        }
-        Ok(Some(self.query.stored(id)?.status.state == Stored::Succeeded))
-    }
-}
-
-/// Converts the error for a job that is not there: the request conflicts with the present state.
-fn refused(error: RequestError) -> RequestError {
-    match error {
-        RequestError::Unknown { .. } | RequestError::Gone { .. } => {
-            RequestError::Conflict(format!(
-                "the job cannot wait for one in `after`: {error}; name jobs that are accepted and not removed"
-            ))
-        }
-        other => other,
     }
 }

@@ -40,7 +40,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use super::dependencies::JobDependencies;
+use super::awaited_jobs::AwaitedJobs;
 use super::failures::LastErrors;
 use super::fences::FenceReserve;
 use super::order_check::OrderCheck;
@@ -86,7 +86,7 @@ pub(super) struct EngineState {
     /// Jobs with a time at which they expire, by that time. `expiry.rs` has the protocol.
     pub(super) expiring: BTreeSet<(Timestamp, JobNumber)>,
     /// Jobs that others wait for. `dependencies.rs` has the protocol.
-    pub(super) dependencies: JobDependencies,
+    pub(super) dependencies: AwaitedJobs,
     /// Delayed jobs whose start time has passed and that have no place in the order yet.
     pub(super) due: VecDeque<JobNumber>,
     /// Jobs that changed since the last job events.
@@ -157,7 +157,7 @@ impl EngineState {
             workers: WorkerTable::default(),
             next_expiry: None,
             expiring: BTreeSet::new(),
-            dependencies: JobDependencies::default(),
+            dependencies: AwaitedJobs::default(),
             due: VecDeque::new(),
             changed: HashSet::new(),
             totals: ServiceTotals::default(),

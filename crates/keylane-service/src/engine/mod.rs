@@ -12,8 +12,8 @@
 //!
 //! | | files |
 //! |---|---|
-//! | state | `engine_state`, `outcomes`, `activation`, `dependencies`, `expiry`, `held_jobs`, `hold_transitions`, `work_claims`, `worker_table`, `order_check`, `step_numbers`, `failures`, `fences`, `versions`, `pace` |
-//! | submission | `submission`, `job_submission`, `batch`, `client_id`, `idempotency`, `name_locks`, `capacity`, `unfinished_counts`, `submit_reply`, `split_result`, `unique_jobs` |
+//! | state | `engine_state`, `outcomes`, `activation`, `awaited_jobs`, `dependencies`, `expiry`, `held_jobs`, `hold_transitions`, `work_claims`, `worker_table`, `order_check`, `step_numbers`, `failures`, `fences`, `versions`, `pace` |
+//! | submission | `submission`, `job_submission`, `batch`, `client_id`, `idempotency`, `name_locks`, `capacity`, `unfinished_counts`, `submit_reply`, `after_jobs`, `split_result`, `unique_jobs` |
 //! | dispatch | `dispatch`, `attempt`, `attempt_ends`, `leases`, `lease_reports`, `remote_workers`, `logs`, `random` |
 //! | persistence | `persistence`, `rejected_change`, `store_status`, `recovery`, `retention`, `backups/`, `job_end_times`, `ticker` |
 //! | control | `control`, `job_key_control`, `kind_control`, `job_retry`, `retry_plan`, `remove_damaged_job`, `audit/`, `schedules/` |
@@ -21,9 +21,11 @@
 //! | composition | `core`, `composition`, `service`, `embedded`, `engine_dependencies`, `executor`, `clock`, `wall_clock`, `timer`, `settings` |
 
 mod activation;
+mod after_jobs;
 mod attempt;
 mod attempt_ends;
 mod audit;
+mod awaited_jobs;
 mod backups;
 mod batch;
 mod capacity;
