@@ -274,6 +274,47 @@ describe("jobs", () => {
       await page.getByRole("button", { name: "Back" }).click();
       await page.getByRole("link", { name: "Many 59" }).waitFor();
     }));
+
+  test("all jobs that a filter finds are paused after a look at them", () =>
+    on({ scene: "empty", path: "jobs" }, async ({ page, mock }) => {
+      const submit = (/** @type {string} */ name, /** @type {Record<string, string>} */ labels) =>
+        mock.engine.submit({ kind: "work", name, labels, payload: { ms: 60_000 } });
+      for (let number = 0; number < 11; number += 1) submit(`Part ${number}`, { team: "a" });
+      submit("Another", {});
+      const bulk = page.getByRole("button", { name: /jobs that match/ });
+      await page.getByRole("link", { name: "Another" }).waitFor();
+      assert.equal(await bulk.count(), 0, "none without a filter");
+      await page.getByLabel("Label, as name:value").fill("team:a");
+      await page.getByRole("button", { name: "Pause all jobs that match" }).click();
+      const dialog = page.getByRole("dialog");
+      await dialog.getByRole("heading", { name: "Pause 11 jobs?" }).waitFor();
+      const named = await dialog.getByRole("listitem").allInnerTexts();
+      assert.deepEqual([named.length, named[0], named.at(-1)], [9, "Part 10", "and 3 more"]);
+      await dialog.getByRole("button", { name: "Keep as it is" }).click();
+      assert.equal(jobNamed(mock.engine, "Part 0").state === "paused", false, "a look changes nothing");
+      await page.getByRole("button", { name: "Pause all jobs that match" }).click();
+      await dialog.getByRole("button", { name: "Pause 11 jobs" }).click();
+      await page.getByText("11 jobs paused").waitFor();
+      const states = (/** @type {string} */ state) =>
+        [...mock.engine.jobs.values()].filter((job) => job.state === state).map((job) => job.name);
+      assert.equal(states("paused").length, 11);
+      assert.ok(!states("paused").includes("Another"));
+    }));
+
+  test("a job that refuses an action on all is named, and the others are done", () =>
+    on({ scene: "empty", path: "jobs", allowed: /status of 409/ }, async ({ page, mock }) => {
+      for (const name of ["One", "Two"]) mock.engine.submit({ kind: "work", name, payload: { ms: 60_000 } });
+      await page.getByRole("link", { name: "Two" }).waitFor();
+      await page.getByRole("searchbox").fill("o");
+      await page.getByRole("button", { name: "Cancel all jobs that match" }).click();
+      const dialog = page.getByRole("dialog");
+      await dialog.getByRole("heading", { name: "Cancel 2 jobs?" }).waitFor();
+      // Another operator was faster.
+      mock.engine.refuseNext = jobNamed(mock.engine, "One").id;
+      await dialog.getByRole("button", { name: "Cancel 2 jobs" }).click();
+      await page.getByText("1 job cancelled").waitFor();
+      await page.getByText("1 job not cancelled; the first: One: It is over.").waitFor();
+    }));
 });
 
 describe("a job", () => {

@@ -5,6 +5,8 @@ import { fill, h, refill } from "../dom.js";
 import { count, newer, newestFirst } from "../format.js";
 import { icon } from "../icons.js";
 import { later } from "../pace.js";
+import { actionBar } from "../parts/actions.js";
+import { bulkActions } from "../parts/bulk.js";
 import { firstJob } from "../parts/first.js";
 import { jobTable } from "../parts/jobtable.js";
 import { pageHead, pager } from "../parts/page.js";
@@ -46,6 +48,7 @@ export function showJobs(view) {
       heard = null;
       pages.show(page.next_cursor);
       notShown(lost, page.damaged);
+      offer();
       await show();
     } catch (error) {
       if (signal.aborted || mine !== asked) return;
@@ -80,11 +83,19 @@ export function showJobs(view) {
     }
   };
 
+  const bulk = actionBar({
+    isReadOnly: () => app.version?.read_only ?? false,
+    after: () => load(),
+    about: "jobs that match",
+  });
+  const offer = () => bulk.update(bulkActions(filters(), signal));
   const bar = filterBar(view, () => {
     pages.reset();
+    offer();
     load();
   });
-  fill(root, pageHead("Jobs").element, bar, panel("List", { class: "is-bare" }, lost, place, pages.element));
+  offer();
+  fill(root, pageHead("Jobs", { actions: bulk.element }).element, bar, panel("List", { class: "is-bare" }, lost, place, pages.element));
   root.querySelector(".is-bare .panel-head")?.classList.add("visually-hidden");
 
   app.live.on(

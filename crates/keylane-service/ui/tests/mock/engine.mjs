@@ -28,6 +28,8 @@ export class Refused extends Error {
 
 export class Engine extends EventEmitter {
   jobs = new Map();
+  /** Id of a job that another operator ends before the next cancellation. @type {string | undefined} */
+  refuseNext;
   /** Ids of jobs that were. @type {Set<string>} */
   removed = new Set();
   keys = new Map();
@@ -196,6 +198,7 @@ export class Engine extends EventEmitter {
   }
 
   cancel(id, mode) {
+    if (this.refuseNext === id) throw new Refused(409, "conflict", "It is over.");
     const job = this.job(id);
     if (FINAL.has(job.state)) return job;
     job.state = "cancelling";
