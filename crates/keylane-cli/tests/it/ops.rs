@@ -35,7 +35,14 @@ fn documented() -> BTreeSet<String> {
 /// The metrics that a text asks for.
 fn named(text: &str) -> BTreeSet<String> {
     let name = Regex::new(r"\bkeylane_[a-z_]+").unwrap();
-    name.find_iter(text).map(|found| found.as_str().to_owned()).collect()
+    // A histogram has several series.
+    let metric = |name: &str| {
+        let of_histogram = ["_seconds_bucket", "_seconds_sum", "_seconds_count"];
+        let is_series = of_histogram.iter().any(|end| name.ends_with(end));
+        let metric = name.rsplit_once('_').filter(|_| is_series).map_or(name, |(metric, _)| metric);
+        metric.to_owned()
+    };
+    name.find_iter(text).map(|found| metric(found.as_str())).collect()
 }
 
 #[test]

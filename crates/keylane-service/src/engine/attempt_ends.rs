@@ -93,6 +93,7 @@ impl AttemptEnds {
         let ended = ended.expect("a run in the scheduler is in the engine state");
         check_order(engine, &running, ended.fate);
         if !is_withdrawn {
+            self.record_duration(engine, &running, ended.fate);
             self.record_slice(engine, &running, ended.fate, now);
             note_log(engine, &running, fence, ended.fate, now);
         }
@@ -152,6 +153,24 @@ impl AttemptEnds {
                 error: error.map(str::to_owned),
                 ..super::events::event(id, EventKind::KeyChanged, now)
             });
+        }
+    }
+
+    /// Counts the duration of the run.
+    fn record_duration(
+        &self,
+        engine: &mut EngineState,
+        running: &RunningAttempt,
+        fate: SubtaskFate,
+    ) {
+        let outcome = match fate {
+            SubtaskFate::Succeeded => "succeeded",
+            SubtaskFate::Again { .. } | SubtaskFate::Failed | SubtaskFate::Stopped => "failed",
+            SubtaskFate::Cancelled => "cancelled",
+        };
+        if let Some(began) = running.since_steady_ms {
+            let took = self.clock.steady_ms().saturating_sub(began);
+            engine.durations.attempts.entry((running.kind, outcome)).or_default().record(took);
         }
     }
 

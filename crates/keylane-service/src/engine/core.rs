@@ -176,6 +176,7 @@ impl Core {
             build: &self.settings.build,
             state: &self.state,
             store: &self.store,
+            kinds: &self.kinds,
             status: &self.status,
             query: &self.query,
             audit: &self.audit,

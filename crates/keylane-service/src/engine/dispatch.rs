@@ -139,7 +139,7 @@ impl SubtaskDispatcher {
         start: RunStart,
         now: Timestamp,
     ) -> Option<PreparedAttempt> {
-        let kind = start.kind.0;
+        let (kind, steady_ms) = (start.kind.0, self.clock.steady_ms());
         engine.totals.starts += 1;
         let mut keys: TaskKeys = engine.scheduler.keys_of(start.fence).collect();
         keys.limit = engine.live.get(&start.job).map_or(0, |live| live.head.limit());
@@ -156,6 +156,7 @@ impl SubtaskDispatcher {
             rule: start.rule,
             slot: engine.slots.take(),
             since: now,
+            since_steady_ms: Some(steady_ms),
             keys,
             cancel: CancellationToken::new(),
             log: log_of(&self.kinds.get(kind), start.step),
@@ -164,8 +165,11 @@ impl SubtaskDispatcher {
             awaited: None,
         };
         if let Some(live) = engine.live.get_mut(&start.job) {
+            if let Some(placed_ms) = live.placed_ms.take_if(|_| live.started.is_none()) {
+                engine.durations.job_waits.record(steady_ms.saturating_sub(placed_ms));
+            }
             live.started.get_or_insert(now);
-            live.note_start(self.clock.steady_ms(), engine.released_ms);
+            live.note_start(steady_ms, engine.released_ms);
             live.touch(&mut engine.versions);
         }
         engine.changed.insert(start.job);

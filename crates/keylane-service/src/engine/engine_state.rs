@@ -41,6 +41,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::awaited_jobs::AwaitedJobs;
+use super::durations::ServiceDurations;
 use super::failures::LastErrors;
 use super::fences::FenceReserve;
 use super::order_check::OrderCheck;
@@ -93,6 +94,8 @@ pub(super) struct EngineState {
     pub(super) changed: HashSet<JobNumber>,
     /// Counters since the start of the service.
     pub(super) totals: ServiceTotals,
+    /// Durations since the start of the service.
+    pub(super) durations: ServiceDurations,
     /// Check of the key order, independent of the scheduler.
     pub(super) order: OrderCheck,
     /// Last time that an operator released a key, or the disk had room again, on the steady clock in
@@ -161,6 +164,7 @@ impl EngineState {
             due: VecDeque::new(),
             changed: HashSet::new(),
             totals: ServiceTotals::default(),
+            durations: ServiceDurations::default(),
             order: OrderCheck::default(),
             released_ms: 0,
             paused_keys: HashMap::new(),
@@ -282,6 +286,8 @@ pub(super) struct ActiveJob {
     pub(super) started: Option<Timestamp>,
     /// Base of the remaining-time estimate.
     pub(super) pace: Option<JobPace>,
+    /// Time of its place in the order, on the steady clock in milliseconds; `None` before, and after a restart.
+    pub(super) placed_ms: Option<u64>,
     /// Start time of a job that is delayed or waits for others. `None` once the job has its place in the order.
     pub(super) begins_at: Option<Timestamp>,
     /// The start time has passed, also if the clock was set back since.
@@ -387,6 +393,8 @@ pub(super) struct RunningAttempt {
     pub(super) rule: Rule,
     pub(super) slot: u32,
     pub(super) since: Timestamp,
+    /// The same on the steady clock, in milliseconds; `None` for a lease of an earlier process.
+    pub(super) since_steady_ms: Option<u64>,
     pub(super) keys: TaskKeys,
     /// Cancels the attempt.
     pub(super) cancel: CancellationToken,

@@ -210,6 +210,7 @@ impl JobRetries {
         let live = ActiveJob {
             id,
             begins_at: None,
+            placed_ms: None,
             is_due: false,
             is_entering: false,
             plan,

@@ -192,6 +192,7 @@ impl Leases {
         let worker = engine.workers.restore_lease(worker.as_deref(), self.ends.clock.steady_ms());
         let running = RunningAttempt {
             progress: AttemptProgress::default(),
+            since_steady_ms: None,
             job,
             step,
             number,

@@ -10,6 +10,7 @@ use super::query::Query;
 use super::schedules::ScheduleTable;
 use super::settings::BuildInfo;
 use super::store_status::{StoreHealth, StoreStatus};
+use crate::kind_registry::KindRegistry;
 use crate::store::Store;
 use crate::tenant::Tenant;
 use crate::wire::Summary;
@@ -19,6 +20,7 @@ use crate::wire::Summary;
 pub(crate) struct Metrics<'a> {
     pub(super) build: &'a BuildInfo,
     pub(super) state: &'a SharedState,
+    pub(super) kinds: &'a KindRegistry,
     pub(super) store: &'a Store,
     pub(super) status: &'a StoreStatus,
     pub(super) query: &'a Query,
@@ -35,6 +37,8 @@ impl Metrics<'_> {
         self.schedules.write_metrics(&mut text).expect("writing to a string does not fail");
         self.audit.write_metrics(&mut text).expect("writing to a string does not fail");
         self.backups.write_metrics(&mut text).expect("writing to a string does not fail");
+        let durations = self.state.lock().durations.clone();
+        durations.write_metrics(self.kinds, &mut text).expect("writing to a string does not fail");
         text
     }
 

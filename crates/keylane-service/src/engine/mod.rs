@@ -17,7 +17,7 @@
 //! | dispatch | `dispatch`, `attempt`, `attempt_ends`, `leases`, `lease_reports`, `remote_workers`, `logs`, `random` |
 //! | persistence | `persistence`, `rejected_change`, `store_status`, `recovery`, `retention`, `backups/`, `job_end_times`, `ticker` |
 //! | control | `control`, `job_key_control`, `kind_control`, `job_retry`, `retry_plan`, `remove_damaged_job`, `audit/`, `schedules/` |
-//! | query | `query/`, `metrics`, `events/`, `timeline` |
+//! | query | `query/`, `metrics`, `durations`, `events/`, `timeline` |
 //! | composition | `core`, `composition`, `service`, `embedded`, `engine_dependencies`, `executor`, `clock`, `wall_clock`, `timer`, `settings` |
 
 mod activation;
@@ -36,6 +36,7 @@ mod control;
 mod core;
 mod dependencies;
 mod dispatch;
+mod durations;
 mod embedded;
 mod engine_dependencies;
 mod engine_state;

@@ -88,8 +88,12 @@ impl Persistence {
     fn write(self: &Arc<Self>, engine: &mut EngineState, batch: WriteBatch) {
         engine.is_writing = true;
         let WriteBatch { changes, effects, .. } = batch;
-        let this = Arc::clone(self);
+        let (this, began) = (Arc::clone(self), self.clock.steady_ms());
         self.store.submit_returning(changes, move |written, changes| {
+            if written.is_ok() {
+                let took = this.clock.steady_ms().saturating_sub(began);
+                this.state.lock().durations.writes.record(took);
+            }
             this.written(written, changes, effects);
         });
     }
@@ -210,7 +214,12 @@ impl Persistence {
             CommitEffect::Over { job, state, ended } => {
                 self.publish_job_end(engine, job, state, ended)
             }
-            CommitEffect::Entered { job } => engine.activate(job, now),
+            CommitEffect::Entered { job } => {
+                engine.activate(job, now);
+                if let Some(live) = engine.live.get_mut(&job) {
+                    live.placed_ms = Some(self.clock.steady_ms());
+                }
+            }
             CommitEffect::Marked { fence } => engine.held_back.push_back(fence),
             CommitEffect::Granted { fence } => engine.granted.push_back(fence),
             CommitEffect::Reserved { boot } => engine.fences.note_reserved(boot),

@@ -313,6 +313,7 @@ fn unfinished_job(
         paused: job.status.state == Stored::Paused,
         cancelling: job.status.state == Stored::Cancelling,
         begins_at: job.status.start_at_ms.filter(|_| !has_begun).map(Timestamp),
+        placed_ms: None,
         is_due: false,
         is_entering: false,
         is_closing: false,

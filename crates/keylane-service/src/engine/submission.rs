@@ -210,6 +210,7 @@ impl Submission {
         let new = NewJob { start_at, ..new_job(number, kind, &head, subtasks) };
         let live = ActiveJob {
             id,
+            placed_ms: begins_at.is_none().then(|| self.clock.steady_ms()),
             begins_at,
             is_due: false,
             is_entering: false,

@@ -10,6 +10,7 @@ mod common;
 mod conformance;
 mod crash;
 mod disk_full;
+mod duration_metrics;
 mod encryption;
 mod event_stream_connection;
 mod expiry;
