@@ -44,6 +44,18 @@ async fn until(core: &Core, is_so: impl Fn(&EngineState) -> bool) {
     }
 }
 
+/// Blocks the writer until something is sent.
+async fn block_writer(core: &Core) -> mpsc::Sender<()> {
+    let (blocked, is_blocked) = tokio::sync::oneshot::channel();
+    let (go_on, gone_on) = mpsc::channel::<()>();
+    core.store.submit_with(Changes::new(), move |_| {
+        let _ = blocked.send(());
+        let _ = gone_on.recv();
+    });
+    is_blocked.await.unwrap();
+    go_on
+}
+
 /// A crash undoes everything that is not on the disk, so a worker's lease must be there: its start
 /// mark, and the end of its predecessor.
 #[tokio::test(flavor = "multi_thread")]
@@ -55,14 +67,7 @@ async fn a_lease_is_granted_when_its_start_is_on_the_disk() {
     let id = service.submit(two).await.unwrap();
     let closing = CancellationToken::new();
     let first = core.remote_workers.claim(one(), &closing).await.unwrap().remove(0);
-    // From here on the writer is blocked.
-    let (blocked, is_blocked) = tokio::sync::oneshot::channel();
-    let (go_on, gone_on) = mpsc::channel::<()>();
-    core.store.submit_with(Changes::new(), move |_| {
-        let _ = blocked.send(());
-        let _ = gone_on.recv();
-    });
-    is_blocked.await.unwrap();
+    let go_on = block_writer(&core).await;
     let ends = tokio::spawn({
         let (core, id) = (Arc::clone(&core), first.id.clone());
         async move { core.remote_workers.report_one(LeaseReport::success(&id), &token()).await }
@@ -128,14 +133,7 @@ async fn ends_and_the_starts_behind_them_are_one_transaction() {
         leases.extend(core.remote_workers.claim(two(), &closing).await.unwrap());
     }
     until(&core, |engine| !engine.is_writing && engine.unwritten.is_empty()).await;
-    // From here on the writer is blocked.
-    let (blocked, is_blocked) = tokio::sync::oneshot::channel();
-    let (go_on, gone_on) = mpsc::channel::<()>();
-    core.store.submit_with(Changes::new(), move |_| {
-        let _ = blocked.send(());
-        let _ = gone_on.recv();
-    });
-    is_blocked.await.unwrap();
+    let go_on = block_writer(&core).await;
     let reports = leases.iter().map(|lease| LeaseReport::success(&lease.id)).collect();
     let next = tokio::spawn({
         let (core, closing) = (Arc::clone(&core), closing.clone());
@@ -173,10 +171,12 @@ async fn a_report_counts_without_its_answer() {
     let closing = CancellationToken::new();
     let lease = core.remote_workers.claim(one(), &closing).await.unwrap().remove(0);
     let reports = vec![LeaseReport::success(&lease.id)];
+    let go_on = block_writer(&core).await;
     let mut gone = Box::pin(core.remote_workers.report_and_claim(reports, one(), &closing));
     assert!(gone.as_mut().now_or_never().is_none());
     until(&core, |engine| engine.running.values().any(|running| running.number == 1)).await;
     drop(gone);
+    go_on.send(()).unwrap();
     assert_eq!(
         core.remote_workers.report(vec![LeaseReport::success(&lease.id)], &token()).await.unwrap(),
         [Err(crate::RequestError::LeaseLost)]
