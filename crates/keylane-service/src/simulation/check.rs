@@ -6,6 +6,7 @@
 mod after;
 mod effects;
 mod followers;
+mod rated_limits;
 mod schedules;
 mod starts;
 mod state;

@@ -125,7 +125,8 @@ fn draw(world: &World, random: &mut Random) -> Action {
     let key = random.within(0..KEYS) as u8;
     let command = match roll {
         50..66 => return Action::Read { job, id },
-        66..68 => Command::SetWeight { job, weight: random.within(1..5) as u32 },
+        66 => Command::SetWeight { job, weight: random.within(1..5) as u32 },
+        67 => Command::LimitRated { at_once: random.within(1..5) as u32 },
         68..70 => Command::Remove { job },
         70..75 => Command::Cancel { job, kill: random.chance(50) },
         75..79 => Command::PauseJob { job },
@@ -262,6 +263,10 @@ fn request_of(edition: u64, command: Command, id: &str) -> (&'static str, String
         Command::SkipHead { key } => of_key(key, "skip-head"),
         Command::SetWeight { weight, .. } => {
             ("PATCH", format!("/v1/jobs/{id}"), Some(json!({"weight": weight})))
+        }
+        Command::LimitRated { at_once } => {
+            let path = format!("/v1/kinds/{}", JobKind::Rated.name());
+            ("PATCH", path, Some(json!({"concurrency": at_once})))
         }
         Command::Remove { .. } => ("DELETE", format!("/v1/jobs/{id}"), None),
     }

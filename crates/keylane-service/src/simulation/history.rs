@@ -67,6 +67,10 @@ pub(super) enum Command {
     ResumeKind {
         kind: u8,
     },
+    /// Changes the number of subtasks of [`JobKind::Rated`](super::work::JobKind::Rated) that may run at once.
+    LimitRated {
+        at_once: u32,
+    },
     RetryHead {
         key: u8,
     },

@@ -181,6 +181,7 @@ impl State {
                 }
             }
             Command::Remove { job } => self.jobs[job].is_removed = true,
+            Command::LimitRated { at_once } => self.rated_limits.sent(number, at_once as usize),
             Command::PauseJob { .. }
             | Command::PauseKey { .. }
             | Command::PauseKind { .. }
@@ -223,6 +224,9 @@ impl State {
                 if edits {
                     self.edited(job, subtask, number, sent);
                 }
+            }
+            Command::LimitRated { .. } => {
+                self.rated_limits.answered(number, self.place, sent, awake)
             }
             Command::ResumeKey { key } => resume(self.keys.entry(key).or_default(), self.place),
             Command::ResumeKind { kind } => {

@@ -3,8 +3,8 @@
 use super::state::{FOLLOWS, Job, State, Task, WRITTEN};
 use crate::simulation::history::{Command, Run};
 use crate::simulation::work::{
-    BURST, FAN_IN, JobKind, KEY_INTERVAL, RATE, RATED_AT_ONCE, RunEnd, SLOTS, SMALL, SMALL_AT_ONCE,
-    SPLIT, SubtaskKeys,
+    BURST, FAN_IN, JobKind, KEY_INTERVAL, RATE, RunEnd, SLOTS, SMALL, SMALL_AT_ONCE, SPLIT,
+    SubtaskKeys,
 };
 
 /// Time for which an attempt that was on its way may still begin, in milliseconds: a handler, and a
@@ -308,7 +308,11 @@ impl State {
             return wrong;
         }
         let begins_at_once = self.jobs[run.job].begins_at_once(self.process);
-        if running_of(&|job| job.spec.kind == JobKind::Rated) >= RATED_AT_ONCE {
+        // An attempt chosen before may begin only when its start mark is on the disk.
+        let written =
+            |since: u64| !self.is_full && since.max(self.full_until) + WRITTEN < self.awake();
+        let most = self.rated_limits.most(written);
+        if running_of(&|job| job.spec.kind == JobKind::Rated) >= most {
             wrong.push("is one more than its kind may run".into());
         }
         if !begins_at_once {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::rated_limits::RatedLimits;
 use crate::simulation::history::{Command, Entry, Event, Run, Seen};
 use crate::simulation::work::{JobKind, JobSpec, RunEnd, SubtaskKeys};
 
@@ -28,6 +29,7 @@ pub(super) struct State {
     /// Wall time up to which the service may have counted before the clock was set back, and the
     /// steady time of that.
     pub(super) counted: Option<(u64, u64)>,
+    pub(super) rated_limits: RatedLimits,
     /// Starts of subtasks with a rate in this process, in steady time.
     pub(super) rated: Vec<u64>,
     /// Last start of a subtask with a rate that does not share the key, in this process, in steady time.
