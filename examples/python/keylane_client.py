@@ -144,9 +144,13 @@ class Keylane:
             body["worker"] = worker
         return self._call("POST", "/v1/leases", body, timeout=wait + 30)["leases"]
 
-    def heartbeat(self, lease):
-        """Keeps a lease; `cancel` in the answer means that the work is no longer wanted."""
-        return self._call("POST", f"/v1/leases/{_quote(lease['id'])}/heartbeat", {})
+    def heartbeat(self, lease, progress=None):
+        """Keeps a lease; `cancel` in the answer means that the work is no longer wanted.
+
+        `progress`, from 0 to 1, is for humans.
+        """
+        body = {} if progress is None else {"progress": progress}
+        return self._call("POST", f"/v1/leases/{_quote(lease['id'])}/heartbeat", body)
 
     def complete(self, lease, result=None):
         self._call("POST", f"/v1/leases/{_quote(lease['id'])}/complete", {"result": result})
@@ -253,6 +257,8 @@ class Task:
         self.attempt, self.fence = lease["attempt"], lease["fence"]
         #: The trace that the job was submitted in (W3C Trace Context), if it was in one.
         self.traceparent, self.tracestate = lease.get("traceparent"), lease.get("tracestate")
+        #: Finished part of the work, from 0 to 1; the next heartbeat reports it.
+        self.progress = None
         #: Set when the result is no longer wanted. A long handler should check it from time to time.
         self.cancelled = threading.Event()
         self._over = threading.Event()
@@ -271,7 +277,7 @@ class Task:
         # The server's clock may be another; a lease of a minute is kept every 20 seconds at least.
         while not self._over.wait(min(20.0, max(0.2, (expires - time.time()) / 3))):
             try:
-                answer = self.keylane.heartbeat(self.lease)
+                answer = self.keylane.heartbeat(self.lease, self.progress)
                 expires = _time(answer["expires_at"])
                 if answer["cancel"]:
                     self.cancelled.set()

@@ -17,9 +17,9 @@
 //!    results in the store.
 //!
 //! Why a job does not begin too early, also after a crash: its place in the order is written after the ends of the jobs
-//! that it waits for (3), because batches are written in order. Why it does not wait forever: a job can name only jobs that were accepted
-//! before it, so there is no cycle, and each end queues it (3). A job that is retried meanwhile is active again, and is
-//! waited for again.
+//! that it waits for (3), because batches are written in order. Why it does not wait forever: a job can name only jobs
+//! that were accepted before it, so there is no cycle, and each end queues it (3). A job that is retried meanwhile is
+//! active again, and is waited for again.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

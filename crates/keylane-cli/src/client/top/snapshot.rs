@@ -122,7 +122,8 @@ pub(super) mod tests {
         let running = |slot: u32, worker: Option<&str>| -> Value {
             json!({"slot": slot, "job": id, "number": 7 + slot, "keys": [format!("u{}", 7 + slot)],
                    "shared_keys": ["s"], "attempt": 1,
-                   "since": "2026-01-31T13:01:57.000Z", "worker": worker})
+                   "since": "2026-01-31T13:01:57.000Z", "worker": worker,
+                   "progress": worker.map(|_| 0.42)})
         };
         let scheduler = json!({
             "slots": 64, "busy": 2, "jobs": 1, "active": 1, "draining": false,

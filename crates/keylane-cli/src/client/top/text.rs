@@ -21,7 +21,10 @@ pub(super) fn slots(picture: &ServerSnapshot) -> Vec<Vec<String>> {
             running.slot.to_string(),
             format!("{}/{}{attempt}", plain(&running.job), running.number),
             plain(&key_names(running).join(", ")).into_owned(),
-            age(running.since, now),
+            match running.progress {
+                Some(done) => format!("{}, {}%", age(running.since, now), (done * 100.0) as u64),
+                None => age(running.since, now),
+            },
             running.worker.as_deref().map_or_else(String::new, |worker| plain(worker).into_owned()),
         ]
     };
@@ -64,9 +67,9 @@ up 1 h 2 min | store ok, 12.3 MiB
 ID                                    STATE    DONE  TOTAL  FAILED  KIND    NAME     AGE
 job_0199aaaaaaaa7000800000000000000a  running   45%   1000       3  resize  nightly  1 h 2 min
 
-SLOT  SUBTASK                                 KEY             FOR  WORKER
+SLOT  SUBTASK                                 KEY             FOR       WORKER
    0  job_0199aaaaaaaa7000800000000000000a/7  u7, s (shared)  3 s
-   1  job_0199aaaaaaaa7000800000000000000a/8  u8, s (shared)  3 s  w1
+   1  job_0199aaaaaaaa7000800000000000000a/8  u8, s (shared)  3 s, 42%  w1
 
 KEY  STATE  UNFINISHED  HEAD SINCE  HEAD                                    ITS STATE
 u7   open           12   1 min 0 s  job_0199aaaaaaaa7000800000000000000a/7  running

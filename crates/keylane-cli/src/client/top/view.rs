@@ -128,7 +128,7 @@ const SLOTS: [TableColumn; 5] = [
     column(SLOT_COLUMNS[0], 4, None),
     growing(SLOT_COLUMNS[1], 20),
     column(SLOT_COLUMNS[2], 12, None),
-    column(SLOT_COLUMNS[3], 10, Some(2)),
+    column(SLOT_COLUMNS[3], 14, Some(2)),
     column(SLOT_COLUMNS[4], 12, Some(1)),
 ];
 
