@@ -28,6 +28,11 @@ def before_call(context, case, kwargs):
     for asked in (body, body.get("claim")):
         if isinstance(asked, dict) and isinstance(asked.get("wait_ms"), (int, float)):
             asked["wait_ms"] = min(asked["wait_ms"], 1)
+    # Ids by chance name no job, and a job that waits for one is refused: most jobs wait for none.
+    jobs = body.get("jobs")
+    for job in [body, *(jobs if isinstance(jobs, list) else [])]:
+        if isinstance(job, dict) and isinstance(job.get("after"), list) and len(str(job)) % 8:
+            job["after"] = []
     # Another request under a key is refused, as it should be.
     headers = case.headers or {}
     if "Idempotency-Key" in headers:
