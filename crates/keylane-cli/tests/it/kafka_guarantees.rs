@@ -21,7 +21,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 /// How long a test waits for what must come.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// How often consumers are killed, if not as often as usual.
 const KILLS: &str = "KEYLANE_KILLS";

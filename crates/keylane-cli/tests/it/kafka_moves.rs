@@ -17,7 +17,7 @@ use crate::common::{feed, subcommand};
 use keylane_testkit::{Broker, or_skip};
 
 /// How long a test waits for what must come.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Keys of the records, one each.
 const KEYS: usize = 8;

@@ -11,7 +11,7 @@ use keylane_stream::retry::{Backoff, Jitter, OnExhausted, RetryLimit, RetryRule}
 use keylane_stream::{Partition, Position, Record};
 
 /// Maximum wait for an event that must happen.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 
 /// A value that tests can wait for.
 #[derive(Debug, Default)]

@@ -26,7 +26,7 @@ use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use rdkafka::types::RDKafkaErrorCode;
 
 /// Maximum wait of a test, longer than any event takes.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Waits for a future, without a runtime.
 pub(crate) fn wait<F: Future>(future: F) -> F::Output {
