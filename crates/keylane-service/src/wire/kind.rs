@@ -32,7 +32,7 @@ pub struct KindView {
     pub timeout_ms: Option<u64>,
     /// Time for which its finished jobs are kept, in milliseconds, if it differs from the server's.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub keep_ms: Option<u64>,
+    pub retention_ms: Option<u64>,
     /// Whether its finished jobs are kept until an operator removes them, unlike those of the server.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub keeps_forever: bool,

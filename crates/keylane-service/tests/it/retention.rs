@@ -83,7 +83,7 @@ async fn a_kind_keeps_its_jobs_for_a_time_of_its_own() {
         let kinds = kinds["items"].as_array().unwrap();
         kinds.iter().find(|kind| kind["name"] == name).unwrap()[field].clone()
     };
-    assert_eq!(shown("hour", "keep_ms"), 3_600_000);
+    assert_eq!(shown("hour", "retention_ms"), 3_600_000);
     assert_eq!(shown("forever", "keeps_forever"), true);
     server.stop(Duration::from_secs(5)).await;
     service.stop(Duration::ZERO).await;

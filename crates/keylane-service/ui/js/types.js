@@ -197,7 +197,7 @@
  * @property {number} [per_second_per_key]
  * @property {number} attempts
  * @property {number} [timeout_ms]
- * @property {number} [keep_ms]
+ * @property {number} [retention_ms]
  * @property {boolean} [keeps_forever]
  * @property {boolean} split
  * @property {boolean} fan_in

@@ -209,7 +209,7 @@ fn kind_view(entry: &KindEntry, running: u64) -> KindView {
         per_second_per_key: kind.rate_per_key.map(|rate| rate.per_second),
         attempts: kind.attempts,
         timeout_ms: kind.timeout.map(millis),
-        keep_ms: match kind.keep {
+        retention_ms: match kind.keep {
             KeepJobs::For(time) => Some(millis(time)),
             KeepJobs::AsService | KeepJobs::Forever => None,
         },

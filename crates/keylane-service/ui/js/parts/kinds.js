@@ -78,7 +78,7 @@ function row(app, kind, changed) {
     cell("Per second", "", kind.per_second === undefined ? "no limit" : String(kind.per_second)),
     cell("Attempts", "", kind.attempts),
     cell("Timeout", "", timeout === undefined ? "no limit" : duration(timeout)),
-    cell("Kept for", "", kind.keeps_forever ? "forever" : kind.keep_ms === undefined ? "as the server" : duration(kind.keep_ms)),
+    cell("Kept for", "", kind.keeps_forever ? "forever" : kind.retention_ms === undefined ? "as the server" : duration(kind.retention_ms)),
     cell("Steps", "", steps || "none"),
     cell("Actions", "", app.version?.read_only ? "–" : actions(kind, changed)),
   );
