@@ -1,8 +1,8 @@
 //! `keylane consume --worker`: an answer is the end of a record, and the end of a child a failed attempt.
 
 use std::collections::{BTreeSet, HashMap};
-use std::io::BufReader;
-use std::process::{Command, Stdio};
+use std::io::{BufReader, Read};
+use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::common::{Outcome, feed, finish, hears, subcommand};
@@ -195,6 +195,20 @@ fn payloads_with_line_ends_and_workers_with_an_address_are_refused() {
     feed(command, b"").expect(255, &["an address is no worker"]);
 }
 
+/// Interrupts a consumer, and again when it says that it stops. Returns what it says until its end.
+fn interrupt_twice(child: &Child, stderr: &mut BufReader<ChildStderr>) -> String {
+    let interrupt = || {
+        let pid = child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    };
+    interrupt();
+    hears(stderr, "interrupt again to end it");
+    interrupt();
+    let mut rest = String::new();
+    stderr.read_to_string(&mut rest).unwrap();
+    rest
+}
+
 /// What is ended by force has not failed: whatever the policy says about failures, it comes again.
 #[test]
 fn records_ended_by_the_second_signal_are_not_skipped() {
@@ -222,45 +236,27 @@ fn records_ended_by_the_second_signal_are_not_skipped() {
             let said = std::fs::read_to_string(folder.path().join("said")).unwrap();
             assert_eq!(said, "it waits\n");
         }
-        let interrupt = || {
-            let pid = child.id().to_string();
-            assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
-        };
-        interrupt();
-        hears(&mut stderr, "interrupt again to end it");
-        interrupt();
-        let mut rest = String::new();
-        std::io::Read::read_to_string(&mut stderr, &mut rest).unwrap();
+        let rest = interrupt_twice(&child, &mut stderr);
         assert!(rest.contains("0 handled, 0 failed attempts, 0 skipped"), "{rest}");
         assert_eq!(finish(child).code, 143);
         assert_eq!(committed(&folder), 0);
     }
 }
 
-/// A worker that ignores the end of its input has no record, and is ended all the same.
+/// Also one that has no record, because all are handled: it was waited for without a bound.
 #[test]
 fn the_second_signal_ends_workers_that_ignore_the_end_of_their_input() {
     let _alone = alone();
-    for signals_come_early in [true, false] {
+    for reads in ["read line", "while read line; do echo ok; done"] {
         let folder = with_journal();
-        let until =
-            if signals_come_early { "read line" } else { "while read line; do echo ok; done" };
-        let stays = format!("{until}; echo it stays >&2; exec sleep 1000");
+        let stays = format!("{reads}; echo it stays >&2; exec sleep 1000");
         let mut child =
             command(&folder, &["-j", "1"], &stays).stdin(Stdio::null()).spawn().unwrap();
         let mut output = child.stdout.take().unwrap();
         let output = std::thread::spawn(move || std::io::copy(&mut output, &mut std::io::sink()));
         let mut stderr = BufReader::new(child.stderr.take().unwrap());
         hears(&mut stderr, "it stays");
-        let interrupt = || {
-            let pid = child.id().to_string();
-            assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
-        };
-        interrupt();
-        hears(&mut stderr, "interrupt again to end it");
-        interrupt();
-        let mut rest = String::new();
-        std::io::Read::read_to_string(&mut stderr, &mut rest).unwrap();
+        let rest = interrupt_twice(&child, &mut stderr);
         assert_eq!(finish(child).code, 143, "{rest}");
         output.join().unwrap().unwrap();
     }
