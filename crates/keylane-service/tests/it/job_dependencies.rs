@@ -4,71 +4,37 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crate::common::stage::{Stage, stage};
-use crate::common::{Client, serve};
+use crate::common::acting::ActingService;
 use keylane_service::handle::AttemptFailure;
-use keylane_service::http::HttpServer;
-use keylane_service::{Kind, ManualClock, Service, ServiceSettings};
+use keylane_service::{ManualClock, ServiceSettings};
 use serde_json::{Value, json};
 
-struct Place {
-    service: Service,
-    server: HttpServer,
-    client: Client,
-    stage: Stage,
-    clock: ManualClock,
+/// Starts a service that keeps ended jobs for a minute.
+async fn start(store: &Path, clock: &ManualClock) -> ActingService {
+    let keep = Some(Duration::from_secs(60));
+    let clock = Some(clock.clone());
+    ActingService::start(ServiceSettings { keep, clock, slots: 4, ..ServiceSettings::new(store) })
+        .await
 }
 
-impl Place {
-    async fn start(store: &Path) -> Self {
-        Place::start_at(store, ManualClock::at(1_790_000_000_000)).await
-    }
-
-    async fn start_at(store: &Path, clock: ManualClock) -> Self {
-        let (actors, stage) = stage();
-        let settings = ServiceSettings {
-            slots: 4,
-            clock: Some(clock.clone()),
-            keep: Some(Duration::from_secs(60)),
-            ..ServiceSettings::new(store)
-        };
-        let service = Service::builder(settings).kind("act", Kind::new(actors));
-        let service = service.start().await.unwrap();
-        let (server, client) = serve(&service).await;
-        Place { service, server, client, stage, clock }
-    }
-
-    async fn stop(self) {
-        self.server.stop(Duration::from_secs(5)).await;
-        self.service.stop(Duration::ZERO).await;
-    }
-
-    /// Submits a job with one subtask, which has this name.
-    async fn submit(&self, name: &str, more: Value) -> String {
-        let mut job = json!({"kind": "act", "payload": name, "attempts": 1});
-        job.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        self.client.submit(&job.to_string()).await
-    }
-
-    async fn job(&self, id: &str) -> Value {
-        self.client.get(&format!("/v1/jobs/{id}")).await.expect(200).json()
-    }
+fn clock() -> ManualClock {
+    ManualClock::at(1_790_000_000_000)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_begins_when_all_that_it_waits_for_have_succeeded() {
     let folder = tempfile::tempdir().unwrap();
-    let mut place = Place::start(&folder.path().join("store")).await;
-    let one = place.submit("one", json!({})).await;
+    let mut place = start(&folder.path().join("store"), &clock()).await;
+    let one = place.submit("one", &json!({})).await;
     assert_eq!(place.stage.next().await, "one");
     let put = json!({"kind": "act", "payload": "two"}).to_string();
     let headers = [("content-type", "application/json")];
     place.client.send("PUT", "/v1/jobs/second", &headers, &put).await.expect(202);
     assert_eq!(place.stage.next().await, "two");
 
-    let third = place.submit("three", json!({"key": "k", "after": [one, "second"]})).await;
+    let third = place.submit("three", &json!({"key": "k", "after": [one, "second"]})).await;
     // It has no place in the order yet, so that it blocks no key.
-    let behind = place.submit("behind", json!({"key": "k"})).await;
+    let behind = place.submit("behind", &json!({"key": "k"})).await;
     assert_eq!(place.stage.next().await, "behind");
     place.stage.succeed("behind");
     place.client.wait(&behind).await;
@@ -82,7 +48,10 @@ async fn a_job_begins_when_all_that_it_waits_for_have_succeeded() {
     let why = &job["waiting_because"][0];
     assert_eq!((&why["reason"], &why["job"]), (&json!("after_job"), &json!(one)), "{why}");
     let text = why["text"].as_str().unwrap();
-    assert_eq!(text, format!("it starts when {one} (running) and 1 more of `after` has succeeded"));
+    assert_eq!(
+        text,
+        format!("it starts when {one} (running) and 1 more of `after` have succeeded")
+    );
 
     place.stage.succeed("one");
     place.client.wait(&one).await;
@@ -93,22 +62,22 @@ async fn a_job_begins_when_all_that_it_waits_for_have_succeeded() {
     assert_eq!(place.client.wait(&third).await["state"], "succeeded");
 
     // Jobs that are over already delay nothing.
-    let last = place.submit("last", json!({"after": [third]})).await;
+    let last = place.submit("last", &json!({"after": [third]})).await;
     assert_eq!(place.stage.next().await, "last");
     place.stage.succeed("last");
     assert_eq!(place.client.wait(&last).await["state"], "succeeded");
-    place.stop().await;
+    place.stop(Duration::ZERO).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failure_cancels_what_needed_success_and_starts_what_needed_an_end() {
     let folder = tempfile::tempdir().unwrap();
-    let mut place = Place::start(&folder.path().join("store")).await;
-    let first = place.submit("first", json!({})).await;
+    let mut place = start(&folder.path().join("store"), &clock()).await;
+    let first = place.submit("first", &json!({})).await;
     assert_eq!(place.stage.next().await, "first");
-    let second = place.submit("second", json!({"after": [first]})).await;
-    let third = place.submit("third", json!({"after": [second]})).await;
-    let anyway = place.submit("anyway", json!({"after": [first], "after_on": "end"})).await;
+    let second = place.submit("second", &json!({"after": [first]})).await;
+    let third = place.submit("third", &json!({"after": [second]})).await;
+    let anyway = place.submit("anyway", &json!({"after": [first], "after_on": "end"})).await;
     place.stage.end("first", Err(AttemptFailure::lasting("no")));
     assert_eq!(place.stage.next().await, "anyway");
     place.stage.succeed("anyway");
@@ -130,34 +99,34 @@ async fn a_failure_cancels_what_needed_success_and_starts_what_needed_an_end() {
     let job = place.client.wait(&second).await;
     assert_eq!((&job["state"], job.get("after_failed")), (&json!("succeeded"), None), "{job}");
     // The result of a job that has failed already is known at once.
-    let late = place.submit("late", json!({"after": [first]})).await;
+    let late = place.submit("late", &json!({"after": [first]})).await;
     assert_eq!(place.client.wait(&late).await["state"], "cancelled");
     place.stage.expect_nobody();
-    place.stop().await;
+    place.stop(Duration::ZERO).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let store = folder.path().join("store");
-    let mut place = Place::start(&store).await;
-    let done = place.submit("done", json!({})).await;
+    let clock = clock();
+    let mut place = start(&store, &clock).await;
+    let done = place.submit("done", &json!({})).await;
     assert_eq!(place.stage.next().await, "done");
-    let open = place.submit("open", json!({"attempts": 3})).await;
+    let open = place.submit("open", &json!({"attempts": 3})).await;
     assert_eq!(place.stage.next().await, "open");
-    let both = place.submit("both", json!({"after": [done, open]})).await;
-    let old = place.submit("old", json!({})).await;
+    let both = place.submit("both", &json!({"after": [done, open]})).await;
+    let old = place.submit("old", &json!({})).await;
     assert_eq!(place.stage.next().await, "old");
     for (name, id) in [("done", &done), ("old", &old)] {
         place.stage.succeed(name);
         place.client.wait(id).await;
     }
-    let clock = place.clock.clone();
-    place.stop().await;
+    place.stop(Duration::ZERO).await;
 
     // Also a job that is older than the retention stays while another one waits for it.
     clock.set(clock.now() + 3_600_000);
-    let mut place = Place::start_at(&store, clock).await;
+    let mut place = start(&store, &clock).await;
     assert_eq!(place.stage.next().await, "open");
     let job = place.job(&both).await;
     assert_eq!(job["waiting_because"][0]["reason"], "after_job", "{job}");
@@ -167,28 +136,29 @@ async fn a_restart_changes_nothing() {
     assert_eq!(place.stage.next().await, "both");
     place.stage.succeed("both");
     assert_eq!(place.client.wait(&both).await["state"], "succeeded");
-    place.stop().await;
+    place.stop(Duration::ZERO).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_that_waits_for_others_can_be_delayed_paused_cancelled_and_expire() {
     let folder = tempfile::tempdir().unwrap();
-    let mut place = Place::start(&folder.path().join("store")).await;
-    let first = place.submit("first", json!({})).await;
+    let clock = clock();
+    let mut place = start(&folder.path().join("store"), &clock).await;
+    let first = place.submit("first", &json!({})).await;
     assert_eq!(place.stage.next().await, "first");
     let after = |more: Value| {
         let mut job = json!({"after": [first]});
         job.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         job
     };
-    let delayed = place.submit("delayed", after(json!({"delay_ms": 7_200_000}))).await;
-    let paused = place.submit("paused", after(json!({}))).await;
-    let cancelled = place.submit("cancelled", after(json!({}))).await;
-    let expired = place.submit("expired", after(json!({"expires_ms": 3_600_000}))).await;
+    let delayed = place.submit("delayed", &after(json!({"delay_ms": 7_200_000}))).await;
+    let paused = place.submit("paused", &after(json!({}))).await;
+    let cancelled = place.submit("cancelled", &after(json!({}))).await;
+    let expired = place.submit("expired", &after(json!({"expires_ms": 3_600_000}))).await;
     place.client.post(&format!("/v1/jobs/{paused}/pause"), "").await.expect(200);
     place.client.post(&format!("/v1/jobs/{cancelled}/cancel"), "{}").await.accepted();
     assert_eq!(place.client.wait(&cancelled).await["state"], "cancelled");
-    place.clock.set(place.clock.now() + 3_601_000);
+    clock.set(clock.now() + 3_601_000);
     assert_eq!(place.client.wait(&expired).await["expired"], true);
 
     place.stage.succeed("first");
@@ -201,24 +171,24 @@ async fn a_job_that_waits_for_others_can_be_delayed_paused_cancelled_and_expire(
     place.client.post(&format!("/v1/jobs/{paused}/resume"), "").await.expect(200);
     assert_eq!(place.stage.next().await, "paused");
     place.stage.succeed("paused");
-    place.clock.set(place.clock.now() + 3_601_000);
+    clock.set(clock.now() + 3_601_000);
     assert_eq!(place.stage.next().await, "delayed");
     place.stage.succeed("delayed");
     assert_eq!(place.client.wait(&delayed).await["state"], "succeeded");
-    place.stop().await;
+    place.stop(Duration::ZERO).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_that_another_one_waits_for_is_not_removed() {
     let folder = tempfile::tempdir().unwrap();
-    let mut place = Place::start(&folder.path().join("store")).await;
-    let done = place.submit("done", json!({})).await;
+    let mut place = start(&folder.path().join("store"), &clock()).await;
+    let done = place.submit("done", &json!({})).await;
     assert_eq!(place.stage.next().await, "done");
     place.stage.succeed("done");
     place.client.wait(&done).await;
-    let open = place.submit("open", json!({})).await;
+    let open = place.submit("open", &json!({})).await;
     assert_eq!(place.stage.next().await, "open");
-    let waits = place.submit("waits", json!({"after": [done, open]})).await;
+    let waits = place.submit("waits", &json!({"after": [done, open]})).await;
     let remove = format!("/v1/jobs/{done}");
     let refused = place.client.send("DELETE", &remove, &[], "").await.expect(409).json();
     assert!(
@@ -245,5 +215,5 @@ async fn a_job_that_another_one_waits_for_is_not_removed() {
     // A refused job leaves nothing behind.
     place.client.wait(&open).await;
     place.client.send("DELETE", &format!("/v1/jobs/{open}"), &[], "").await.expect(204);
-    place.stop().await;
+    place.stop(Duration::ZERO).await;
 }

@@ -203,12 +203,12 @@ impl SentenceContext<'_> {
                 format!("all slots are taken: the job has {running} of {slots}{ahead}")
             }
             WaitReason::Priority { ahead } => {
-                let jobs = match ahead {
-                    Some(1) => "1 job".into(),
-                    Some(ahead) => format!("{ahead} jobs"),
-                    None => "jobs".into(),
+                let (jobs, come) = match ahead {
+                    Some(1) => ("1 job".into(), "comes"),
+                    Some(ahead) => (format!("{ahead} jobs"), "come"),
+                    None => ("jobs".into(), "come"),
                 };
-                format!("all slots are taken, and {jobs} of its tenant with a higher priority come first")
+                format!("all slots are taken, and {jobs} of its tenant with a higher priority {come} first")
             }
             WaitReason::NotAdmitted { active, ahead } => self.not_admitted(*active, *ahead),
             WaitReason::KindBound { kind, running } => self.kind_bound(*kind, *running),
@@ -369,11 +369,11 @@ impl SentenceContext<'_> {
             let state = self.engine.live.get(&id.number()).map(|live| live.state().as_str());
             format!("{id} ({})", state.unwrap_or("damaged; remove it to let this one go on"))
         });
-        let more = match awaited.count() {
-            0 => String::new(),
-            more => format!(" and {more} more of `after`"),
+        let (more, have) = match awaited.count() {
+            0 => (String::new(), "has"),
+            more => (format!(" and {more} more of `after`"), "have"),
         };
-        format!("it starts when {}{more} has {must}", first.unwrap_or_default())
+        format!("it starts when {}{more} {have} {must}", first.unwrap_or_default())
     }
 
     fn not_admitted(&self, active: usize, ahead: Option<usize>) -> String {

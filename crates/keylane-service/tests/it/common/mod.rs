@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+pub(crate) mod acting;
 pub(crate) mod attempts;
 pub(crate) mod child;
 pub(crate) mod slow;
