@@ -1,15 +1,19 @@
 //! Priority classes among the jobs of a tenant: a [`JobScheduler`] for each class, and the choice among them.
 //!
-//! A free worker goes to the highest class that offers work. So that no class starves, a class *ages*: one that has offered
-//! work for the ageing time without a start gets the next worker, and its time starts anew. After such a start the highest
-//! class comes first again, so that it gets at least every other worker, however long the subtasks are.
+//! A free worker goes to the highest class that offers work. So that no class starves, a class *ages*: of the classes that
+//! have offered work for the ageing time without a start, the highest one included, the one that has waited longest gets
+//! the next worker, and its time starts anew. After such a start before a higher class, the highest class comes first, so
+//! that it gets at least every other worker, however long the subtasks are.
 //!
 //! # Why no class starves
 //!
 //! Let a class offer work from a time on. Its `waits_since` is then set, and only a start of this class or the end of its
-//! offer changes it (`update`). After the ageing time it is the highest class, or an aged one. Of the aged ones, every other
-//! decision chooses the one with the earliest `waits_since`. There are at most two below the highest class, so it is chosen
-//! at the fourth decision at the latest. Among the jobs of the class, the rules and their proof hold as without classes.
+//! offer changes it (`update`). After the ageing time it has aged. From then on, a decision that the highest class does not
+//! have by `was_aged` chooses a class that has waited as long or longer. Either of the two others does so once at most,
+//! because its time starts anew with its start, or later. A decision by `was_aged` follows only a start before a higher
+//! class. That is at most one at the beginning and one after a start of a lower one, and it starts the time of the highest
+//! class anew, so at most three starts in all come first. Among the jobs of the class, the rules and their proof hold as
+//! without classes.
 
 use super::{Claimant, Decision, JobId, JobScheduler};
 
@@ -39,7 +43,7 @@ impl Priority {
 pub(super) struct PriorityClasses {
     /// The class [`Priority::Normal`] always exists, and another one from its first job on.
     classes: [Option<JobScheduler>; 3],
-    /// Time since which a class offers work and has had no start. Not kept while there is only one class.
+    /// Time since which a class offers work and has had no start.
     waits_since: [Option<u64>; 3],
     /// Maximum time for which a class waits for a start; unlimited if `None`.
     ageing: Option<u64>,
@@ -99,16 +103,9 @@ impl PriorityClasses {
         self.classes[Priority::Normal.index()].as_mut().expect("this class always exists")
     }
 
-    fn has_one_class(&self) -> bool {
-        matches!(self.classes, [None, Some(_), None])
-    }
-
     /// Brings the waiting times up to date. Every change goes through here.
     fn update(&mut self, now: u64) {
         self.now = self.now.max(now);
-        if self.has_one_class() {
-            return;
-        }
         for (class, since) in self.classes.iter().zip(&mut self.waits_since) {
             let offers = class.as_ref().is_some_and(JobScheduler::has_offer);
             *since = offers.then(|| since.unwrap_or(self.now));
@@ -118,18 +115,14 @@ impl PriorityClasses {
     /// Returns the class that gets a free worker now.
     pub(super) fn choose(&mut self, now: u64) -> Option<Priority> {
         self.now = self.now.max(now);
-        if self.has_one_class() {
-            return Some(Priority::Normal);
-        }
         let since = |priority: &Priority| self.waits_since[priority.index()];
-        let mut offering = Priority::ALL.into_iter().filter(|priority| since(priority).is_some());
-        let highest = offering.next()?;
+        let offering = Priority::ALL.into_iter().filter(|priority| since(priority).is_some());
         let has_aged = |priority: &Priority| {
             let waited = since(priority).map(|since| self.now - since);
             waited.zip(self.ageing).is_some_and(|(waited, ageing)| waited >= ageing)
         };
-        let aged = offering.filter(has_aged).min_by_key(since).filter(|_| !self.was_aged);
-        Some(aged.unwrap_or(highest))
+        let aged = offering.clone().filter(has_aged).min_by_key(since).filter(|_| !self.was_aged);
+        aged.or_else(|| offering.min())
     }
 
     /// Assigns a worker to a job of a class.

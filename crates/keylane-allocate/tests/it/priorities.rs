@@ -2,7 +2,9 @@
 //!
 //! - A worker goes to a job of a lower priority only if no job of a higher one offers work, or the lower one has waited for
 //!   the ageing time without a start.
-//! - Of the jobs of a priority that offer work, one starts within the ageing time and four further starts of their tenant. Of the
+//! - A priority offers work unless all its work belongs to jobs that are paused, or wait because as many of its jobs are
+//!   active as there are workers.
+//! - Of the jobs of a priority that offer work, one starts within the ageing time and three further starts of their tenant. Of the
 //!   highest priority, one starts at every other start at least.
 //! - A worker is free only if no job offers work.
 //! - Jobs of one priority share by the four rules.
@@ -51,12 +53,26 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 struct Job {
     id: TenantJobId,
     left: u64,
+    running: u64,
+    /// Whether it has had a start.
+    admitted: bool,
     paused: bool,
+}
+
+impl Job {
+    fn has_work(&self) -> bool {
+        self.left > 0 && !self.paused
+    }
+
+    fn is_active(&self) -> bool {
+        self.admitted && (self.running > 0 || self.has_work())
+    }
 }
 
 /// Slow and obvious record of the offers.
 #[derive(Default)]
 struct Offers {
+    workers: usize,
     jobs: Vec<Job>,
     /// Time since which the jobs of a tenant and priority offer work without a start, and the starts of the tenant since
     /// they have aged.
@@ -66,12 +82,20 @@ struct Offers {
 }
 
 impl Offers {
+    fn job(&mut self, id: TenantJobId) -> &mut Job {
+        self.jobs.iter_mut().find(|job| job.id == id).unwrap()
+    }
+
     fn update(&mut self, now: u64) {
-        let mut offering: Vec<_> =
-            self.jobs.iter().filter(|job| job.left > 0 && !job.paused).collect();
-        offering.sort_by_key(|job| job.id);
-        let groups: Vec<_> =
-            offering.iter().map(|job| (job.id.tenant(), job.id.priority())).collect();
+        let group = |job: &Job| (job.id.tenant(), job.id.priority());
+        let may_admit = |to| {
+            let active = self.jobs.iter().filter(|job| group(job) == to && job.is_active());
+            active.count() < self.workers
+        };
+        let groups: Vec<_> = (self.jobs.iter())
+            .filter(|job| job.has_work() && (job.admitted || may_admit(group(job))))
+            .map(group)
+            .collect();
         self.waits.retain(|group, _| groups.contains(group));
         for group in groups {
             self.waits.entry(group).or_insert((now, 0));
@@ -90,7 +114,7 @@ impl Offers {
         for ((other, class), (since, passed)) in &mut self.waits {
             if *other == tenant && *class != priority && now - *since >= AGEING {
                 *passed += 1;
-                assert!(*passed <= 4, "{class:?} waits since {since}");
+                assert!(*passed <= 3, "{class:?} waits since {since}");
             }
         }
         self.waits.remove(&(tenant, priority));
@@ -107,14 +131,20 @@ fn run(workers: usize, ops: &[Op]) {
     let other = scheduler.add_tenant(TenantLimits::default());
     let tenants = [TenantIndex::DEFAULT, other];
     let (mut now, mut started) = (0, 0);
-    let mut offers = Offers::default();
+    let mut offers = Offers { workers, ..Offers::default() };
     let mut running: BTreeMap<(u64, u64), TenantJobId> = BTreeMap::new();
     for op in ops {
         match *op {
             Op::Submit { tenant, priority, subtasks } => {
                 let supply = Supply::Ready(subtasks);
                 let id = scheduler.submit(tenants[tenant], priority, supply, 1, now);
-                offers.jobs.push(Job { id, left: subtasks, paused: false });
+                offers.jobs.push(Job {
+                    id,
+                    left: subtasks,
+                    running: 0,
+                    admitted: false,
+                    paused: false,
+                });
             }
             Op::Pause { job } | Op::Resume { job } => {
                 let paused = matches!(op, Op::Pause { .. });
@@ -131,6 +161,7 @@ fn run(workers: usize, ops: &[Op]) {
                 while let Some(entry) = running.first_entry().filter(|it| it.key().0 <= now) {
                     let id = entry.remove();
                     scheduler.ended(id, End::Done, now);
+                    offers.job(id).running -= 1;
                 }
             }
         }
@@ -139,8 +170,8 @@ fn run(workers: usize, ops: &[Op]) {
             let (id, _) = scheduler.next(now).unwrap();
             assert_eq!(id, peeked);
             offers.check_start(id, now);
-            let job = offers.jobs.iter_mut().find(|job| job.id == id).unwrap();
-            job.left -= 1;
+            let job = offers.job(id);
+            (job.left, job.running, job.admitted) = (job.left - 1, job.running + 1, true);
             started += 1;
             running.insert((now + 1 + started * 7 % 23, started), id);
             offers.update(now);
