@@ -36,6 +36,8 @@ pub(super) struct LimitedKind {
     held: BTreeMap<Turn, u32>,
     /// Whether the last job was released for its age, before one of a higher priority.
     was_aged: bool,
+    /// Time of the last start of each priority.
+    last_starts: [u64; Priority::ALL.len()],
     /// Time of the timer for its next token.
     pub(super) timer: Option<u64>,
 }
@@ -50,7 +52,10 @@ pub(super) struct Turn {
 }
 
 impl LimitedKind {
-    /// Returns the turn of the job that is released next.
+    /// Returns the turn of the job that is released next: of the highest priority, unless another one has waited for the
+    /// ageing time without a start. Of those that have, the highest one included, the one that has waited longest is next,
+    /// but one below the highest not twice in a row. None starves, for the same reasons as in
+    /// `keylane_allocate`'s priority classes.
     fn next_turn(&self, ageing: Option<u64>, now: u64) -> Option<Turn> {
         let highest = *self.held.first_key_value()?.0;
         if self.was_aged {
@@ -61,9 +66,10 @@ impl LimitedKind {
             let (turn, _) = self.held.range(lowest..).next()?;
             (turn.priority == priority).then_some(*turn)
         };
-        let has_aged = |turn: &Turn| ageing.is_some_and(|ageing| now - turn.since >= ageing);
-        let lower = Priority::ALL.into_iter().filter(|priority| *priority > highest.priority);
-        let aged = lower.filter_map(first_of).filter(has_aged).min_by_key(|turn| turn.since);
+        let since = |turn: &Turn| turn.since.max(self.last_starts[turn.priority as usize]);
+        let has_aged = |turn: &Turn| ageing.is_some_and(|ageing| now - since(turn) >= ageing);
+        let firsts = Priority::ALL.into_iter().filter_map(first_of);
+        let aged = firsts.filter(has_aged).min_by_key(since);
         Some(aged.unwrap_or(highest))
     }
 
@@ -100,7 +106,7 @@ impl LimitedKind {
 #[derive(Debug, Default)]
 pub(super) struct KindTable {
     kinds: HashMap<u32, LimitedKind, FixedState>,
-    /// Time after which a job is released before those of higher priorities.
+    /// Time without a start after which a priority comes before higher ones.
     ageing: Option<u64>,
     /// Number of turns given out.
     turns: u64,
@@ -184,9 +190,10 @@ impl KindTable {
         self.kinds.get(&id.0)
     }
 
-    pub(super) fn start(&mut self, id: KindId, step: Step, now: u64) {
+    pub(super) fn start(&mut self, id: KindId, step: Step, priority: Priority, now: u64) {
         let Some(kind) = self.kinds.get_mut(&id.0).filter(|kind| kind.counts(step)) else { return };
         kind.running += 1;
+        kind.last_starts[priority as usize] = now;
         if let Some(bucket) = &mut kind.bucket {
             bucket.take(now);
         }

@@ -259,10 +259,10 @@ impl Scheduler {
         self.enter_phase(slot, task, TaskPhase::Running);
         let job = &mut self.jobs[slot];
         job.turn = None;
-        let tenant = job.tenant;
+        let (tenant, priority) = (job.tenant, job.priority);
         let start = RunStart { job: job.number, step, attempt, fence, kind: job.kind, rule };
         self.kinds.note_start(start.kind, step);
-        self.kinds.start(start.kind, step, now);
+        self.kinds.start(start.kind, step, priority, now);
         // The last token is gone: without a timer, no later call would release the held jobs.
         self.set_token_timer(start.kind, now);
         self.note_start_of_tenant(tenant, now);

@@ -92,6 +92,41 @@ fn the_capacity_of_a_kind_goes_to_the_higher_priority_and_none_starves() {
 }
 
 #[test]
+fn many_aged_jobs_of_a_kind_get_one_place_in_each_ageing_time() {
+    let mut scheduler = scheduler(4);
+    let limits = KindLimits { concurrency: Some(1), ..KindLimits::default() };
+    scheduler.set_kind(KindId(0), limits, 0);
+    scheduler.accept(prior(1, Priority::High, &[""; 20]), 0);
+    let first = start_all(&mut scheduler, 0);
+    for low in 2..12 {
+        scheduler.accept(prior(low, Priority::Low, &[""]), 0);
+    }
+    assert!(start_all(&mut scheduler, 0).is_empty());
+    end(&mut scheduler, first[0], 10);
+    // 19 starts of 10 ms, and one of low priority in each 100.
+    let order = jobs_in_order(&mut scheduler, 10);
+    assert_eq!(order[..21].iter().filter(|job| **job != 1).count(), 2, "{order:?}");
+    assert_eq!([order[9], order[19]], [2, 3], "{order:?}");
+    scheduler.check_empty();
+}
+
+#[test]
+fn an_aged_job_of_a_kind_does_not_pass_a_higher_priority_that_has_waited_longer() {
+    let mut scheduler = scheduler(4);
+    let limits = KindLimits { concurrency: Some(1), ..KindLimits::default() };
+    scheduler.set_kind(KindId(0), limits, 0);
+    scheduler.accept(prior(1, Priority::High, &[""]), 0);
+    let first = start_all(&mut scheduler, 0);
+    scheduler.accept(prior(2, Priority::Normal, &[""]), 1);
+    assert!(start_all(&mut scheduler, 1).is_empty());
+    scheduler.accept(prior(3, Priority::Low, &[""]), 2);
+    assert!(start_all(&mut scheduler, 2).is_empty());
+    end(&mut scheduler, first[0], 3 * AGEING);
+    assert_eq!(jobs_in_order(&mut scheduler, 3 * AGEING), [2, 3]);
+    scheduler.check_empty();
+}
+
+#[test]
 fn a_tenant_is_not_displaced_by_the_priorities_of_another_one() {
     let mut scheduler = scheduler(1);
     let of_ann = NewJob { tenant: Some("ann".into()), ..prior(1, Priority::Low, &[""; 4]) };
