@@ -19,6 +19,8 @@ schemathesis.openapi.format("cron", MACROS | st.tuples(MINUTES, HOURS, DAYS, MON
 schemathesis.openapi.format(
     "iana-time-zone", st.sampled_from(["UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata"])
 )
+# Webhooks: documentation addresses and names, to which nothing is sent.
+schemathesis.openapi.format("uri", st.sampled_from(["https://192.0.2.1/hook", "http://hooks.example:8080/ended?a=1"]))
 
 
 @schemathesis.hook

@@ -35,6 +35,7 @@ const FEATURES: [Feature; 2] = [
             "workers",
             "tenants",
             "schedules",
+            "webhooks",
             "audit",
             "backup",
             "top",

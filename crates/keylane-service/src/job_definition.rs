@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use crate::engine::check_webhook;
 use crate::kind::Kind;
 use crate::kind_registry::KindRegistry;
 use crate::request_error::RequestError;
@@ -112,6 +113,9 @@ pub(crate) struct JobDefinition {
     /// Name of the job given by the client.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) client_id: Option<String>,
+    /// Address to which the end of the job is sent.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) webhook: Option<String>,
     /// Trace context from the submission.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) trace: Option<TraceContext>,
@@ -244,6 +248,9 @@ pub(crate) fn check(
     wrong.check(after.len() <= MAX_AFTER, "/after", || {
         format!("there are {}, and {MAX_AFTER} are the most", after.len())
     });
+    if let Some(Err(why)) = job.webhook.as_deref().map(check_webhook) {
+        wrong.add("/webhook", why);
+    }
     let found = number.map(|number| kinds.get(number));
     let kind = found.as_deref();
     let split = kind.is_some_and(|kind| kind.split.is_some());
@@ -437,6 +444,7 @@ fn head_of(
         barriers: false,
         max_per_key: job.max_per_key.or(kind.max_per_key).map(limit_of),
         client_id: None,
+        webhook: job.webhook.or_else(|| kind.webhook.clone()),
         trace: None,
         payload,
     }

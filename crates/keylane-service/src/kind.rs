@@ -29,6 +29,8 @@ pub struct Kind {
     pub backoff: Backoff,
     /// Timeout of an attempt. Default: none.
     pub timeout: Option<Duration>,
+    /// Address to which the ends of jobs are sent that name none. Default: none.
+    pub webhook: Option<String>,
     /// Maximum duration of a lease, heartbeats included. Default: 12 hours.
     pub max_lease: Duration,
     /// Maximum number of the kind's subtasks that run at the same time. Default: the number of
@@ -115,6 +117,7 @@ impl Kind {
             attempts: 5,
             backoff,
             timeout: None,
+            webhook: None,
             max_lease: Duration::from_secs(12 * 3600),
             concurrency: None,
             max_per_key: None,

@@ -21,7 +21,8 @@ mod trace_context;
 pub mod wire;
 
 pub use engine::{
-    BackupSchedule, BuildInfo, ManualClock, Service, ServiceBuilder, ServiceSettings, StartError,
+    AllowedNetworks, BackupSchedule, BuildInfo, InvalidNetwork, InvalidSecret, ManualClock,
+    Service, ServiceBuilder, ServiceSettings, StartError, WebhookSecrets, WebhookSettings,
 };
 pub use ids::{JobId, JobNumber, Key, KeyClaim, SubtaskId, SubtaskNumber, TaskKeys};
 pub use job_definition::SubmissionLimits;

@@ -1,9 +1,9 @@
 //! Client commands of `keylane serve`: `keylane submit`, `status`, `watch`, `results`, `logs`,
-//! `cancel`, `pause`, `resume`, `retry`, `keys`, `kinds`, `tenants`, `workers`, `schedules`, `audit`, `backup` and `top`. They use only its
+//! `cancel`, `pause`, `resume`, `retry`, `keys`, `kinds`, `tenants`, `workers`, `schedules`, `webhooks`, `audit`, `backup` and `top`. They use only its
 //! public API.
 //!
 //! ```text
-//! options ─▶ server ─▶ submit, status, results, logs, control, keys, kinds, tenants, workers, schedules, audit, backup, top
+//! options ─▶ server ─▶ submit, status, results, logs, control, keys, kinds, tenants, workers, schedules, webhooks, audit, backup, top
 //! (address,  (requests,       │
 //!  token)     refusals)       ▼
 //!                      follow ─▶ bars
@@ -35,6 +35,7 @@ mod tls_errors;
 mod top;
 mod upload;
 mod watch;
+mod webhooks;
 mod workers;
 
 use clap::Subcommand;
@@ -58,6 +59,7 @@ pub(crate) enum ClientCommand {
     Workers(workers::WorkersArgs),
     Tenants(tenants::TenantsArgs),
     Schedules(schedules::SchedulesArgs),
+    Webhooks(webhooks::WebhooksArgs),
     Audit(audit::AuditArgs),
     Backup(backup::BackupArgs),
     Top(top::TopArgs),
@@ -80,6 +82,7 @@ impl ClientCommand {
             ClientCommand::Workers(args) => workers::run(args),
             ClientCommand::Tenants(args) => tenants::run(args),
             ClientCommand::Schedules(args) => schedules::run(args),
+            ClientCommand::Webhooks(args) => webhooks::run(args),
             ClientCommand::Audit(args) => audit::run(args),
             ClientCommand::Backup(args) => backup::run(args),
             ClientCommand::Top(args) => top::run(args),

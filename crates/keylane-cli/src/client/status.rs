@@ -84,6 +84,7 @@ fn details(job: &Job, now: Timestamp) -> String {
         ("not before", job.run_at.filter(|at| *at > now).map(|at| at.to_string())),
         (if job.expired { "expired" } else { "expires" }, job.expires_at.map(|at| at.to_string())),
         ("after", Some(job.after.join(", ")).filter(|after| !after.is_empty())),
+        ("webhook", job.webhook.clone()),
         ("cancelled", job.after_failed.as_ref().map(|id| format!("because {id} did not succeed"))),
         ("began", job.started_at.map(ago)),
         ("ended", job.ended_at.map(ago)),

@@ -128,6 +128,10 @@ pub(crate) struct SubmitArgs {
     #[arg(long, requires = "after")]
     after_end: bool,
 
+    /// Address to which the end of the job is sent, signed, such as https://example.com/hook; the kind's by default.
+    #[arg(long, value_name = "URL")]
+    webhook: Option<String>,
+
     /// For this long, do not accept an equal job again: one with the same kind, tenant, keys and payloads. The first one is
     /// printed instead.
     #[arg(long, value_name = "TIME")]
@@ -307,6 +311,8 @@ struct JobDefinition<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     after_on: Option<AfterCondition>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    webhook: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     unique_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     on_error: Option<OnError>,
@@ -444,6 +450,7 @@ impl SubmitArgs {
             expires_ms: self.expires.map(millis),
             after: &self.after,
             after_on: self.after_end.then_some(AfterCondition::End),
+            webhook: self.webhook.as_deref(),
             unique_ms: self.unique.map(millis),
             on_error: self.on_error.map(|choice| match choice {
                 OnErrorArg::FinishAll => OnError::FinishAll,

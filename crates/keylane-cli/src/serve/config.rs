@@ -17,7 +17,7 @@ use keylane_service::http::{TlsIdentity, Tokens};
 use keylane_service::wire::{OnError, OnFail};
 use keylane_service::{
     BackupSchedule, BuildInfo, KeepJobs, Kind, KindExecutor, ServiceSettings, StartRate,
-    SubmissionLimits, Tenants, http,
+    SubmissionLimits, Tenants, WebhookSettings, http,
 };
 use keylane_stream::retry::Backoff;
 use serde::Deserialize;
@@ -28,6 +28,7 @@ use super::old_names;
 use super::rate_text::RateText;
 use super::slot_count::SlotCount;
 use super::tenant_table::{self, TenantTables, UnknownTenants};
+use super::webhook_table::WebhookTable;
 use crate::duration_arg::DurationArg;
 use crate::features;
 use crate::message::say;
@@ -40,6 +41,7 @@ pub(super) struct Config {
     server: ServerTable,
     kinds: BTreeMap<String, KindTable>,
     tenants: TenantTables,
+    webhooks: WebhookTable,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -131,6 +133,7 @@ pub(super) struct KindTable {
     on_fail: Option<OnFail>,
     max_log_bytes: Option<ByteSize>,
     retention: Option<RetentionTime>,
+    webhook: Option<String>,
     split: Option<HandlerConfig>,
     fan_in: Option<HandlerConfig>,
 }
@@ -330,11 +333,28 @@ impl Config {
     /// Warns of settings that are allowed and dangerous.
     pub(super) fn warn(&self) {
         use std::os::unix::fs::PermissionsExt;
-        let Some(key) = &self.server.tls_key else { return };
-        let mode = std::fs::metadata(key).map(|file| file.permissions().mode());
-        if mode.is_ok_and(|mode| mode & 0o007 != 0) {
-            let key = key.display();
-            tracing::warn!("other users may read the key of `tls_key`; run `chmod o= {key}`");
+        let secrets = [
+            ("the key of `tls_key`", &self.server.tls_key),
+            ("the secrets of `secret_file`", &self.webhooks.secret_file),
+        ];
+        for (name, path) in secrets {
+            let Some(path) = path else { continue };
+            let mode = std::fs::metadata(path).map(|file| file.permissions().mode());
+            if mode.is_ok_and(|mode| mode & 0o007 != 0) {
+                tracing::warn!("other users may read {name}; run `chmod o= {}`", path.display());
+            }
+        }
+    }
+
+    /// Settings of webhooks, if there are secrets.
+    pub(super) fn webhooks(&self) -> anyhow::Result<Option<WebhookSettings>> {
+        let settings = self.webhooks.settings()?;
+        let needing = self.kinds.iter().find(|(_, kind)| kind.webhook.is_some());
+        match (&settings, needing) {
+            (None, Some((name, _))) => {
+                bail!("kinds.{name}: `webhook` needs `secret_file` in [webhooks], which signs it")
+            }
+            _ => Ok(settings),
         }
     }
 
@@ -536,6 +556,9 @@ impl KindTable {
         if self.max_per_key.is_some_and(|max| max.get() > u32::from(Kind::MAX_PER_KEY)) {
             bail!("`max_per_key` is from 1 to {}; write a smaller number", Kind::MAX_PER_KEY);
         }
+        if let Some(Err(why)) = self.webhook.as_deref().map(WebhookSettings::check_address) {
+            bail!("`webhook`: {why}; write an address such as https://example.com/hook");
+        }
         self.check_times()?;
         let plain = Kind::leased(Duration::ZERO);
         Ok(Kind {
@@ -549,6 +572,7 @@ impl KindTable {
                 ..plain.backoff
             }),
             timeout: self.timeout.map(|span| span.0),
+            webhook: self.webhook.clone(),
             max_lease: self.max_lease.map_or(plain.max_lease, |span| span.0),
             concurrency: self.concurrency(),
             max_per_key: self.max_per_key.map(NonZeroU32::get),

@@ -12,6 +12,7 @@ mod reload;
 mod slot_count;
 mod store;
 mod tenant_table;
+mod webhook_table;
 
 use std::io::{IsTerminal, stderr, stdin, stdout};
 use std::net::SocketAddr;
@@ -94,8 +95,8 @@ pub(crate) struct ServeArgs {
 const AFTER_HELP: &str = "\
 The first SIGTERM or SIGINT stops accepting and begins nothing more; what runs may end, within the time of
 --shutdown-timeout. Remote workers can heartbeat and complete meanwhile. The second signal ends it at once; nothing that was
-acknowledged is lost by that. SIGHUP reads tokens, certificates, kinds and tenants anew and ends nothing; in a terminal it
-stops the server as SIGTERM does.
+acknowledged is lost by that. SIGHUP reads tokens, certificates, kinds, tenants and webhooks anew and ends nothing; in a
+terminal it stops the server as SIGTERM does.
 
 Examples:
 
@@ -118,6 +119,7 @@ fn run(args: &ServeArgs) -> anyhow::Result<ExitOutcome> {
     let serving = config.serving()?;
     config.kinds()?;
     config.backups()?;
+    config.webhooks()?;
     config.tenants(config.slots())?;
     if args.check {
         return check_only(&source, &config);
@@ -129,7 +131,8 @@ fn run(args: &ServeArgs) -> anyhow::Result<ExitOutcome> {
     };
     let plain = config.settings(&store);
     let tenants = config.tenants(plain.slots)?;
-    let settings = ServiceSettings { backups: config.backups()?, tenants, ..plain };
+    let (backups, webhooks) = (config.backups()?, config.webhooks()?);
+    let settings = ServiceSettings { backups, webhooks, tenants, ..plain };
     log();
     config.warn();
     let kinds = reload::KindTables::of(&config)?;

@@ -1,4 +1,4 @@
-//! Reload on SIGHUP: reads tokens, certificates, kinds and tenants again, without ending attempts or
+//! Reload on SIGHUP: reads tokens, certificates, kinds, tenants and webhooks again, without ending attempts or
 //! connections.
 
 use anyhow::Context;
@@ -50,7 +50,7 @@ impl ReloadState {
             return say("nothing to reload: there is no configuration file; all goes on as before");
         }
         match self.reload(service, server).await {
-            Ok(()) => say("reloaded tokens, certificates, kinds and tenants"),
+            Ok(()) => say("reloaded tokens, certificates, kinds, tenants and webhooks"),
             Err(error) => say(format_args!("not reloaded, and all goes on as before: {error:#}")),
         }
     }
@@ -59,11 +59,13 @@ impl ReloadState {
         let config = self.source.read()?;
         let serving = config.serving()?;
         config.warn();
+        let webhooks = config.webhooks()?;
         let kinds = KindTables::following(&config, &self.kinds)?;
         // The number of slots changes only at the next start.
         let tenants = config.tenants(self.server.slots())?;
         server.reload(serving.tokens, serving.tls).context("server")?;
         service.reload_tenants(tenants);
+        service.reload_webhooks(webhooks);
         service.reload_kinds(kinds.all()).await;
         self.kinds = kinds;
         for name in self.server.other_settings(&config) {

@@ -10,6 +10,7 @@ mod client_submit;
 mod client_tenants;
 mod client_top;
 mod client_watch;
+mod client_webhooks;
 mod client_workers;
 mod closed_pipe;
 mod closed_streams;

@@ -16,6 +16,7 @@
 //! | [`CapacityReservations`](super::capacity::CapacityReservations) | capacity of jobs on their way in | reserved capacity |
 //! | [`Retention`] | which data has expired | |
 //! | [`Backups`] | when the store is copied | counters |
+//! | [`Webhooks`], [`Courier`] | when the ends of jobs are sent to their receivers | settings |
 //! | [`StoreStatus`] | health of the store | |
 //! | [`EventHub`], [`TimelineRecorder`](super::timeline::TimelineRecorder) | recent events, recent runs | |
 //!
@@ -56,6 +57,7 @@ use super::settings::ServiceSettings;
 use super::store_status::StoreStatus;
 use super::submission::Submission;
 use super::ticker::Ticker;
+use super::webhooks::{Courier, Webhooks};
 use crate::kind::Kind;
 use crate::kind_registry::KindRegistry;
 use crate::store::Store;
@@ -89,6 +91,7 @@ pub(crate) struct Core {
     pub(crate) retries: Arc<JobRetries>,
     pub(crate) schedules: Arc<Schedules>,
     pub(crate) backups: Arc<Backups>,
+    pub(crate) webhooks: Arc<Webhooks>,
     /// Local attempts, from their start until their handlers end.
     pub(crate) tasks: TaskTracker,
     pub(crate) signals: Signals,
@@ -151,9 +154,23 @@ impl Core {
             audit: Arc::clone(&self.audit),
             ends: Arc::clone(&self.end_times),
             kinds: Arc::clone(&self.kinds),
+            persistence: Arc::clone(&self.persistence),
             keep: self.settings.keep,
             stopped: self.signals.stopped.clone(),
         })
+    }
+
+    /// Returns the sender of webhooks, to be run as a task.
+    pub(super) fn courier(&self) -> Courier {
+        Courier {
+            state: Arc::clone(&self.state),
+            store: self.store.clone(),
+            clock: Arc::clone(&self.clock),
+            executor: self.executor.clone(),
+            persistence: Arc::clone(&self.persistence),
+            webhooks: Arc::clone(&self.webhooks),
+            stopped: self.signals.stopped.clone(),
+        }
     }
 
     /// Returns the recovery of the store's unfinished jobs.

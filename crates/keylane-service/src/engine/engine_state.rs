@@ -50,6 +50,7 @@ use super::step_numbers::StepNumbers;
 use super::timeline::RowAllocator;
 use super::unfinished_counts::UnfinishedCounts;
 use super::versions::{self, VersionCounter};
+use super::webhooks::{Delivery, DeliveryId, DeliveryTable};
 use super::work_claims::WorkClaims;
 use super::worker_table::WorkerTable;
 use crate::engine::clock::Clock;
@@ -96,6 +97,8 @@ pub(super) struct EngineState {
     pub(super) totals: ServiceTotals,
     /// Durations since the start of the service.
     pub(super) durations: ServiceDurations,
+    /// Webhooks that are not delivered. `webhooks/` has the protocol.
+    pub(super) deliveries: DeliveryTable,
     /// Check of the key order, independent of the scheduler.
     pub(super) order: OrderCheck,
     /// Last time that an operator released a key, or the disk had room again, on the steady clock in
@@ -165,6 +168,7 @@ impl EngineState {
             changed: HashSet::new(),
             totals: ServiceTotals::default(),
             durations: ServiceDurations::default(),
+            deliveries: DeliveryTable::default(),
             order: OrderCheck::default(),
             released_ms: 0,
             paused_keys: HashMap::new(),
@@ -240,6 +244,8 @@ pub(super) enum CommitEffect {
     },
     /// A job is over.
     Over { job: JobNumber, state: JobState, ended: Timestamp },
+    /// The webhook of an ended job can be sent.
+    Delivery { id: DeliveryId, delivery: Box<Delivery> },
     /// A delayed job has its place in the order and begins.
     Entered { job: JobNumber },
     /// An attempt may begin: its start mark is written.
@@ -302,6 +308,8 @@ pub(super) struct ActiveJob {
     pub(super) recorded: OutcomeCounts,
     /// Message of the first failure.
     pub(super) error: Option<String>,
+    /// The same, also before it is on the disk, if the job has a webhook, which reports it.
+    pub(super) unwritten_error: Option<String>,
     /// Failures of attempts that will be retried.
     pub(super) failures: LastErrors,
     /// Result of the fan-in.

@@ -221,6 +221,7 @@ impl JobRetries {
             ended,
             recorded: ended,
             error: None,
+            unwritten_error: None,
             failures: LastErrors::default(),
             result: None,
             paused: false,

@@ -13,6 +13,7 @@ use super::capacity::CapacityReservation;
 use super::dependencies::Registration;
 use super::submission::{AcceptedJob, ExtraWrites, Submission};
 use super::unique_jobs::{UniqueHash, UniqueName};
+use super::webhooks;
 use crate::job_definition::{self, JobDefinition, ValidatedSubmission};
 use crate::request_error::RequestError;
 use crate::scheduler::{NewSubtask, PackedSubtasks};
@@ -73,6 +74,9 @@ impl Submission {
         let unique = job.unique_ms.map(UniqueHash::new);
         let ValidatedSubmission { kind, head, subtasks, after } =
             job_definition::check(job, more, &self.kinds, &self.tenants, &self.bounds, now)?;
+        if head.webhook.is_some() && !self.state.lock().deliveries.is_enabled {
+            return Err(webhooks::not_configured());
+        }
         let upload = self.store.upload(now.0).map_err(|error| self.status.write_refused(error))?;
         let mut intake = JobSubmission {
             service: Arc::clone(self),

@@ -37,6 +37,8 @@ impl Metrics<'_> {
         self.schedules.write_metrics(&mut text).expect("writing to a string does not fail");
         self.audit.write_metrics(&mut text).expect("writing to a string does not fail");
         self.backups.write_metrics(&mut text).expect("writing to a string does not fail");
+        let webhooks = self.state.lock().deliveries.write_metrics(&mut text);
+        webhooks.expect("writing to a string does not fail");
         let durations = self.state.lock().durations.clone();
         durations.write_metrics(self.kinds, &mut text).expect("writing to a string does not fail");
         text

@@ -15,6 +15,7 @@
 //! | state | `engine_state`, `outcomes`, `activation`, `awaited_jobs`, `dependencies`, `expiry`, `held_jobs`, `hold_transitions`, `work_claims`, `worker_table`, `order_check`, `step_numbers`, `failures`, `fences`, `versions`, `pace` |
 //! | submission | `submission`, `job_submission`, `batch`, `client_id`, `idempotency`, `name_locks`, `capacity`, `unfinished_counts`, `submit_reply`, `after_jobs`, `split_result`, `unique_jobs` |
 //! | dispatch | `dispatch`, `attempt`, `attempt_ends`, `leases`, `lease_reports`, `remote_workers`, `logs`, `random` |
+//! | webhooks | `webhooks/` |
 //! | persistence | `persistence`, `rejected_change`, `store_status`, `recovery`, `retention`, `backups/`, `job_end_times`, `ticker` |
 //! | control | `control`, `job_key_control`, `kind_control`, `job_retry`, `retry_plan`, `remove_damaged_job`, `audit/`, `schedules/` |
 //! | query | `query/`, `metrics`, `durations`, `events/`, `timeline` |
@@ -87,6 +88,7 @@ mod unfinished_counts;
 mod unique_jobs;
 mod versions;
 mod wall_clock;
+mod webhooks;
 mod work_claims;
 mod worker_table;
 
@@ -125,3 +127,9 @@ pub(crate) use submit_reply::{SubmitResult, SubmitTicket};
 pub use wall_clock::ManualClock;
 #[cfg(test)]
 pub(crate) use wall_clock::WallClock;
+pub use webhooks::{
+    AllowedNetworks, InvalidNetwork, InvalidSecret, WebhookSecrets, WebhookSettings,
+};
+pub(crate) use webhooks::{MAX_URL_BYTES, check_address as check_webhook};
+#[cfg(test)]
+pub(crate) use webhooks::{SendFailure, WebhookRequest, WebhookSender};

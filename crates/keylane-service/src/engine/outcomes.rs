@@ -42,11 +42,8 @@ impl EngineState {
         if let Step::Subtask(number) = step {
             self.order.ended(SubtaskId { job, number });
         }
-        if let (Step::Subtask(_), Some(live)) = (step, self.live.get_mut(&job)) {
-            end.count(&mut live.ended);
-            self.unfinished.remove(live.head.tenant.as_deref(), 1);
-        }
         let error = Some(error.to_owned());
+        self.note_end(job, step, end, error.as_deref());
         self.unwritten.effects.push(CommitEffect::Ended { job, step, end, error, result: None });
     }
 
@@ -78,15 +75,24 @@ impl EngineState {
             result: bytes,
         };
         self.unwritten.changes.ended(running.job, outcome);
-        if let (Step::Subtask(_), Some(live)) = (running.step, self.live.get_mut(&running.job)) {
-            end.count(&mut live.ended);
-            self.unfinished.remove(live.head.tenant.as_deref(), 1);
-        }
+        self.note_end(running.job, running.step, end, error.as_deref());
         // Only the job's own result is shown from memory.
         let result = result.filter(|_| running.step == Step::FanIn);
         let effect =
             CommitEffect::Ended { job: running.job, step: running.step, end, error, result };
         self.unwritten.effects.push(effect);
+    }
+
+    /// Counts the end of a step, before it is on the disk.
+    fn note_end(&mut self, job: JobNumber, step: Step, end: FinalState, error: Option<&str>) {
+        let Some(live) = self.live.get_mut(&job) else { return };
+        if matches!(step, Step::Subtask(_)) {
+            end.count(&mut live.ended);
+            self.unfinished.remove(live.head.tenant.as_deref(), 1);
+        }
+        if end == FinalState::Failed && live.head.webhook.is_some() {
+            live.unwritten_error = live.unwritten_error.take().or_else(|| error.map(str::to_owned));
+        }
     }
 
     /// Applies the consequences of an end: dropped subtasks, the end of the job.
@@ -107,6 +113,8 @@ impl EngineState {
         let dropped = counts.cancelled.saturating_sub(live.ended.cancelled);
         self.unfinished.remove(live.head.tenant.as_deref(), dropped.into());
         let (stored, state) = states(outcome);
+        let live = &self.live[&job];
+        let delivery = live.head.webhook.is_some().then(|| live.ended_event(state, now));
         let status = JobStatus {
             ended_ms: Some(now.0),
             version: Some(version),
@@ -115,6 +123,9 @@ impl EngineState {
         };
         self.unwritten.changes.status(job, status);
         self.unwritten.effects.push(CommitEffect::Over { job, state, ended: now });
+        if let Some((id, record)) = delivery {
+            self.record_delivery(id, record);
+        }
     }
 
     /// Applies the immediate consequences of accepting a job: subtasks without an attempt left,

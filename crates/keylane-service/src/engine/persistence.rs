@@ -220,6 +220,9 @@ impl Persistence {
                     live.placed_ms = Some(self.clock.steady_ms());
                 }
             }
+            CommitEffect::Delivery { id, delivery } => {
+                engine.deliveries.add_reserved(id, *delivery, self.clock.steady_ms());
+            }
             CommitEffect::Marked { fence } => engine.held_back.push_back(fence),
             CommitEffect::Granted { fence } => engine.granted.push_back(fence),
             CommitEffect::Reserved { boot } => engine.fences.note_reserved(boot),

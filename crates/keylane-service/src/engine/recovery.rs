@@ -13,6 +13,7 @@ use super::scheduler_job::{ended_counts, new_job, new_subtask, set_kinds, set_te
 use super::step_numbers::StepNumbers;
 use super::store_status::{StoreHealth, StoreStatus};
 use super::versions::VersionCounter;
+use super::webhooks::{DeliveryId, DeliveryRecord};
 use crate::job_definition::JobDefinition;
 use crate::kind::KindExecutor;
 use crate::kind_override::KindOverride;
@@ -45,7 +46,7 @@ impl Recovery {
         let mut engine = self.state.lock();
         let now = self.clock.now();
         let was_clean = recovered.was_clean();
-        self.take_changes_of_kinds(now)?;
+        self.take_settings(&mut engine, now)?;
         set_kinds(&self.kinds, &mut engine, now);
         set_tenants(&Tenants::default(), &self.tenants.all(), &mut engine, now);
         for (key, record) in recovered.keys() {
@@ -100,12 +101,22 @@ impl Recovery {
         }
     }
 
-    /// Reads what operators have changed of the kinds. A kind whose record is damaged is paused, because it
-    /// may have been.
-    fn take_changes_of_kinds(&self, now: Timestamp) -> Result<(), ReadError> {
+    /// Reads what operators have changed of the kinds, and the webhooks that are not delivered. A kind whose record is damaged
+    /// is paused, because it may have been.
+    fn take_settings(&self, engine: &mut EngineState, now: Timestamp) -> Result<(), ReadError> {
         for setting in self.store.settings()? {
+            if let Ok(LiveSetting { name, body }) = &setting
+                && let Some(id) = DeliveryId::of_record(name)
+            {
+                self.take_delivery(engine, id, body, now);
+                continue;
+            }
             let (name, changed) = match setting {
                 Ok(LiveSetting { name, body }) => (name, serde_json::from_slice(&body).ok()),
+                Err(StoreDamage::Setting { name }) if DeliveryId::is_record(&name) => {
+                    tracing::error!(record = name, "a webhook is damaged, and is not sent");
+                    continue;
+                }
                 Err(StoreDamage::Setting { name }) => (name, None),
                 Err(damage) => return Err(ReadError::Damaged(damage)),
             };
@@ -116,6 +127,17 @@ impl Recovery {
             self.kinds.change(kind, changed.unwrap_or_else(|| KindOverride::damaged(now)));
         }
         Ok(())
+    }
+
+    fn take_delivery(&self, engine: &mut EngineState, id: DeliveryId, body: &[u8], now: Timestamp) {
+        match serde_json::from_slice(body) {
+            Ok(DeliveryRecord { delivery, .. }) => {
+                engine.deliveries.add_recovered(id, delivery, now.0, self.clock.steady_ms());
+            }
+            Err(error) => {
+                tracing::error!(delivery = %id, %error, "a webhook cannot be read, and is not sent");
+            }
+        }
     }
 
     /// Resumes a job of an earlier process.
@@ -308,6 +330,7 @@ fn unfinished_job(
         ended,
         recorded: ended,
         error: None,
+        unwritten_error: None,
         failures: LastErrors::default(),
         result: None,
         paused: job.status.state == Stored::Paused,

@@ -12,6 +12,7 @@ use super::clock::{Clock, millis};
 use super::engine_state::SharedState;
 use super::executor::Executor;
 use super::job_end_times::{JobEndTimes, JobNumberBlock};
+use super::persistence::Persistence;
 use super::store_status::StoreStatus;
 use super::timer::sleep;
 use crate::JobNumber;
@@ -108,6 +109,7 @@ pub(super) struct Retention {
     /// End times of finished jobs.
     pub(super) ends: Arc<JobEndTimes>,
     pub(super) kinds: Arc<KindRegistry>,
+    pub(super) persistence: Arc<Persistence>,
     /// Retention time of finished jobs of kinds without one of their own; unlimited if `None`.
     pub(super) keep: Option<Duration>,
     /// Cancelled when the service has stopped.
@@ -145,6 +147,18 @@ impl Retention {
         }
     }
 
+    /// Removes webhooks that failed as long ago as finished jobs are kept.
+    fn forget_failed_webhooks(&self, now: u64) {
+        let Some(keep) = self.keep.map(millis) else { return };
+        let mut engine = self.state.lock();
+        let old = engine.deliveries.failed_before(now.saturating_sub(keep), AT_ONCE);
+        for id in old {
+            tracing::warn!(delivery = %id, "a failed webhook is removed for its age");
+            engine.forget_delivery(id);
+        }
+        self.persistence.write_next(&mut engine);
+    }
+
     /// Removes expired data.
     async fn remove_old(&self, scans: &mut Scans) -> Result<(), RemovalStopped> {
         if let Some(left) = self.clock.doubted_for() {
@@ -175,6 +189,7 @@ impl Retention {
             self.store.submit(changes).await?;
             self.status.found_room();
         }
+        self.forget_failed_webhooks(now);
         let times = self.times();
         if times != scans.times {
             // The recorded times follow from the earlier settings.

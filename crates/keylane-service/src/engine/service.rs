@@ -12,6 +12,7 @@ use super::engine_dependencies::Outside;
 use super::executor::JoinDispatcher;
 use super::timer::{Deadline, sleep, timeout};
 use super::wall_clock::WallClock;
+use super::webhooks::WebhookSettings;
 use super::{Core, ServiceSettings, StartError};
 use crate::kind::Kind;
 use crate::kind_registry::KindRegistry;
@@ -141,8 +142,9 @@ impl Service {
         core.retention().doubt_clock();
         let dispatcher = core.executor.dispatcher(core.dispatcher()).map_err(StartError::Thread)?;
         let (ticking, retaining) = (core.ticker().run(), core.retention().run());
-        let copying = Arc::clone(&core.backups).run();
-        let ticker = core.executor.spawn(async { _ = tokio::join!(ticking, retaining, copying) });
+        let (copying, sending) = (Arc::clone(&core.backups).run(), core.courier().run());
+        let all = async { _ = tokio::join!(ticking, retaining, copying, sending) };
+        let ticker = core.executor.spawn(all);
         let schedules = core.executor.spawn(Arc::clone(schedules).run());
         core.executor.spawn(Arc::clone(&core.events).distribute(core.signals.stopped.clone()));
         Ok(Service { core, dispatcher: Some(dispatcher), ticker, schedules })
@@ -191,6 +193,11 @@ impl Service {
     pub fn reload_tenants(&self, tenants: Tenants) {
         self.core.replace_tenants(tenants);
         self.core.signals.wake.notify();
+    }
+
+    /// Replaces the secrets and networks of webhooks. Without them, webhooks that are not delivered wait.
+    pub fn reload_webhooks(&self, webhooks: Option<WebhookSettings>) {
+        self.core.webhooks.replace(webhooks);
     }
 
     /// Starts nothing more, waits at most `within` for running attempts, and closes the store.

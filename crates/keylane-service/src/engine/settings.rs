@@ -8,6 +8,7 @@ use keylane_allocate::JobPolicy;
 
 use super::backups::BackupSchedule;
 use super::wall_clock::ManualClock;
+use super::webhooks::WebhookSettings;
 use crate::job_definition::SubmissionLimits;
 use crate::tenant::Tenants;
 
@@ -69,6 +70,8 @@ pub struct ServiceSettings {
     pub max_audit: u64,
     /// Copies of the store that the service makes by itself; none by default.
     pub backups: Option<BackupSchedule>,
+    /// Secrets and networks of webhooks. Without them, no job can have a webhook. Default: none.
+    pub webhooks: Option<WebhookSettings>,
     /// Settings of the store.
     pub store: crate::store::StoreSettings,
     /// Wall clock of the service, for tests. Default: the system clock.
@@ -93,6 +96,7 @@ impl ServiceSettings {
             keep_audit: Some(90 * DAY),
             max_audit: 100_000,
             backups: None,
+            webhooks: None,
             store: crate::store::StoreSettings::default(),
             clock: None,
             build: BuildInfo::default(),

@@ -223,6 +223,7 @@ impl Submission {
             ended: OutcomeCounts::default(),
             recorded: OutcomeCounts::default(),
             error: None,
+            unwritten_error: None,
             failures: LastErrors::default(),
             result: None,
             paused: false,

@@ -40,6 +40,8 @@ const ACTIONS: &[(&str, &str, OperatorAction)] = &[
     ("POST", "/v1/kinds/{kind}/pause", OperatorAction::PauseKind),
     ("POST", "/v1/kinds/{kind}/resume", OperatorAction::ResumeKind),
     ("POST", "/v1/kinds/{kind}/reset", OperatorAction::ResetKind),
+    ("POST", "/v1/webhooks/{webhook}/retry", OperatorAction::RetryWebhook),
+    ("DELETE", "/v1/webhooks/{webhook}", OperatorAction::RemoveWebhook),
     ("POST", "/v1/backup", OperatorAction::BackUp),
 ];
 

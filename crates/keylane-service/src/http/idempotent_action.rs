@@ -100,9 +100,11 @@ async fn present(
         OperatorAction::PauseJob | OperatorAction::ResumeJob | OperatorAction::PatchJob => {
             Json(blocking(core, move |core| core.query.job(job)).await?).into_response()
         }
-        OperatorAction::PurgeJob | OperatorAction::DeleteSchedule => {
-            StatusCode::NO_CONTENT.into_response()
-        }
+        OperatorAction::PurgeJob
+        | OperatorAction::DeleteSchedule
+        | OperatorAction::RemoveWebhook => StatusCode::NO_CONTENT.into_response(),
+        // By now it may be delivered.
+        OperatorAction::RetryWebhook => Json(core.webhooks.get(&named("webhook"))?).into_response(),
         OperatorAction::SteerKey
         | OperatorAction::PauseKey
         | OperatorAction::ResumeKey

@@ -52,6 +52,7 @@ mod tls;
 mod token_guessing;
 mod token_kinds;
 mod ui;
+mod webhooks;
 mod workers;
 mod write_timeout;
 mod ws;

@@ -51,6 +51,7 @@ use crate::wire;
         wire::KindSetting,
         wire::PauseKindRequest,
         wire::ResetKindRequest,
+        wire::WebhookView,
         wire::SetSchedule,
         wire::Schedule,
         wire::SchedulerView,
@@ -68,6 +69,7 @@ use crate::wire;
         wire::Page<wire::AttemptLog>,
         wire::Page<wire::Schedule>,
         wire::Page<wire::WorkerView>,
+        wire::Page<wire::WebhookView>,
         wire::Explained,
         wire::KindList,
         wire::TenantList,
@@ -203,6 +205,12 @@ const OPERATIONS: &[Operation] = operations! {
     post "/v1/kinds/{kind}/resume" "Resume a kind" answers [(200, Some("KindView"))]; problems [404, 409, 503, 507];
     post "/v1/kinds/{kind}/reset" "Reset changed limits of a kind" body "ResetKindRequest" false;
         answers [(200, Some("KindView"))]; problems [400, 404, 409, 413, 415, 422, 503, 507];
+    get "/v1/webhooks" "Webhooks that are not delivered, those of the newest jobs first"
+        query &[("state", "string"), ("cursor", "string"), ("limit", "integer")];
+        answers [(200, Some("Page_WebhookView"))]; problems [422];
+    post "/v1/webhooks/{webhook}/retry" "Send a webhook now, with all its attempts again"
+        answers [(200, Some("WebhookView"))]; problems [404, 409, 503, 507];
+    delete "/v1/webhooks/{webhook}" "Remove a webhook" answers [(204, None)]; problems [404, 503, 507];
     get "/v1/tenants" "Tenants that are configured or have unfinished jobs" answers [(200, Some("Tenants"))]; problems [];
     get "/v1/scheduler" "Allocation of slots" answers [(200, Some("SchedulerView"))]; problems [];
     get "/v1/summary" "Counts of the server" answers [(200, Some("Summary"))]; problems [];

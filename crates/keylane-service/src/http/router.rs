@@ -10,8 +10,8 @@ use super::middleware::{self, RequestRules};
 use super::settings::HttpSettings;
 use super::{
     audit, audit_layer, backup, batch, body_timeout, events, job_control, jobs, keys, kinds,
-    lease_batches, leases, logs, results, schedules, server_routes, submit, tenants, ui, workers,
-    ws,
+    lease_batches, leases, logs, results, schedules, server_routes, submit, tenants, ui, webhooks,
+    workers, ws,
 };
 use crate::Service;
 
@@ -26,6 +26,7 @@ pub(super) fn router(state: AppState) -> Router {
         .merge(keys::operator_router())
         .merge(kinds::operator_router())
         .merge(schedules::operator_router())
+        .merge(webhooks::operator_router())
         .merge(backup::router())
         .layer(from_fn_with_state(state.clone(), audit_layer::write_down));
     let guarded = Router::new()
@@ -43,6 +44,7 @@ pub(super) fn router(state: AppState) -> Router {
         .merge(workers::router())
         .merge(schedules::router())
         .merge(tenants::router())
+        .merge(webhooks::router())
         .merge(events::router())
         .merge(ws::router())
         .merge(server_routes::router())

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::engine::{MAX_LEASES, MAX_PAUSE_REASON, MAX_RATE, OperatorAction};
+use crate::engine::{MAX_LEASES, MAX_PAUSE_REASON, MAX_RATE, MAX_URL_BYTES, OperatorAction};
 use crate::job_definition::{
     MAX_AFTER, MAX_KEY_BYTES, MAX_KEYS, MAX_LABEL_BYTES, MAX_LABELS, MAX_MS, MAX_NAME_BYTES,
 };
@@ -94,6 +94,11 @@ fn limits() -> Vec<(&'static str, &'static str, Value)> {
             "SubmitJob",
             "after",
             json!({"type": "array", "items": {"type": "string"}, "maxItems": MAX_AFTER}),
+        ),
+        (
+            "SubmitJob",
+            "webhook",
+            json!({"type": "string", "format": "uri", "maxLength": MAX_URL_BYTES, "pattern": "^https?://"}),
         ),
         ("SubmitJob", "key", key()),
         ("SubmitJob", "keys", keys()),

@@ -11,6 +11,7 @@ mod schedules;
 mod starts;
 mod state;
 mod superseded;
+mod webhooks;
 
 use super::history::{Entry, Event, Seen};
 use state::State;
@@ -44,6 +45,9 @@ pub(super) fn judge(entries: &[Entry]) -> Vec<String> {
             Event::Fired { schedule, jobs, fired } => state.fired(*schedule, jobs, *fired),
             Event::Following { follower, after } => state.following(*follower, *after),
             Event::Followed(followed) => state.followed(followed),
+            Event::Delivered { job, id, state: ended, accepted } => {
+                state.delivered(*job, id, ended, *accepted);
+            }
             Event::Set { ms } => state.set_by(*ms),
             Event::Commanding { number, command } => state.commanding(*number, *command),
             Event::Commanded { number, command, status } => {
@@ -142,7 +146,7 @@ fn end(state: &mut State) {
     if !state.is_healed {
         state.fail("the history has no end".into());
     }
-    let mut wrong = Vec::new();
+    let mut wrong = state.undelivered();
     for (number, job) in state.jobs.iter().enumerate() {
         if job.is_refused {
             continue;

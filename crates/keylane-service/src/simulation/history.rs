@@ -165,6 +165,8 @@ pub(super) enum Event {
     Superseded { job: usize, number: u32, by: (String, u32) },
     /// A client reads an accepted job and gets this status code.
     NotFound { job: usize, status: u16 },
+    /// The receiver of webhooks has got the end of a job, and accepts it or not.
+    Delivered { job: usize, id: String, state: String, accepted: bool },
     /// A handler of a schedule's job begins or ends.
     ScheduledRun { schedule: u8, id: String, begins: bool },
     /// A process begins to serve. It keeps ended jobs for so long, in milliseconds.

@@ -10,6 +10,7 @@
 //! | jobs, kinds and the behaviour of attempts | `work` |
 //! | requests through the service's routes | `api` |
 //! | clients and operators; operator of schedules | `clients`, `schedules` |
+//! | receiver of webhooks | `receiver` |
 //! | remote workers; kinds and handlers; followers of events | `workers`, `kinds`, `followers` |
 //! | disk latency, full disk, crashes, clock steps | `faults` |
 //! | files, and what a kill or a power failure leaves of them | `storage` |
@@ -35,6 +36,7 @@ mod history;
 mod kinds;
 mod process;
 mod random;
+mod receiver;
 mod schedules;
 mod storage;
 mod work;

@@ -20,6 +20,7 @@ use super::followers::{self, Follower};
 use super::history::{Entry, Event};
 use super::kinds::{kind_of, tenants};
 use super::random::Random;
+use super::receiver::Receiver;
 use super::schedules::{self, Operator};
 use super::storage::Storage;
 use super::work::{JobKind, SLOTS};
@@ -30,7 +31,9 @@ use crate::engine::{
 };
 use crate::store::{SimulatedDisk, Store};
 use crate::wire::Timestamp;
-use crate::{Service, ServiceSettings, StartError, http};
+use crate::{
+    AllowedNetworks, Service, ServiceSettings, StartError, WebhookSecrets, WebhookSettings, http,
+};
 
 /// Runs everything on the thread of the runtime.
 struct OneThread;
@@ -285,11 +288,14 @@ async fn start(
         steady: SteadyClock::new(move || Duration::from_millis(steady.clock.steady())),
         executor: Executor::new(Handle::current(), OneThread),
         store: disk.outside(move || store.clock.wall(), move || random.random()),
+        webhooks: Some(Arc::new(Receiver(Arc::clone(world)))),
     };
+    let secrets = WebhookSecrets::parse("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").unwrap();
     let settings = ServiceSettings {
         slots: SLOTS,
         keep: Some(world.keep()),
         tenants: tenants(),
+        webhooks: Some(WebhookSettings { secrets, allow: AllowedNetworks::default() }),
         ..ServiceSettings::new(PathBuf::from(path))
     };
     let mut builder = Service::builder(settings);

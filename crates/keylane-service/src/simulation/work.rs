@@ -15,6 +15,9 @@ pub(super) const SLOTS: usize = 3;
 /// Duration of a lease without a heartbeat, in milliseconds.
 pub(super) const LEASE: u64 = 10_000;
 
+/// Address of a job's webhook, before the job's number.
+pub(super) const RECEIVER: &str = "https://receiver.example/";
+
 /// Numbers of the split and of the fan-in of a job, as in [`Run::number`](super::history::Run).
 pub(super) const SPLIT: u32 = u32::MAX;
 pub(super) const FAN_IN: u32 = u32::MAX - 1;
@@ -227,6 +230,11 @@ impl JobSpec {
         self.kind == JobKind::Split
     }
 
+    /// Returns whether its end is sent to the receiver. Without a random number, so that the kept histories have their meaning.
+    pub(super) fn has_webhook(&self) -> bool {
+        self.weight != 2
+    }
+
     /// Returns the place of a subtask, of the split or of the fan-in among all of them.
     pub(super) fn place(&self, number: u32) -> usize {
         match number {
@@ -267,6 +275,9 @@ impl JobSpec {
         }
         if let Some(expires) = self.expires {
             body["expires_ms"] = json!(expires);
+        }
+        if self.has_webhook() {
+            body["webhook"] = json!(format!("{RECEIVER}{job}"));
         }
         if let Some(after) = &self.after {
             body["after"] = json!([after.id]);

@@ -1,6 +1,6 @@
 //! State of a simulation that outlives the processes of the service.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -38,6 +38,8 @@ pub(super) struct World {
     commands: AtomicU64,
     batches: AtomicU64,
     faults: AtomicU64,
+    /// Ids of webhooks that the receiver has refused.
+    pub(super) refused_webhooks: Mutex<BTreeSet<String>>,
     /// Number of starts of each subtask.
     starts: Mutex<HashMap<(usize, u32), u64>>,
 }
@@ -109,6 +111,7 @@ impl World {
             commands: AtomicU64::new(0),
             batches: AtomicU64::new(0),
             faults: AtomicU64::new(0),
+            refused_webhooks: Mutex::default(),
             starts: Mutex::default(),
         }
     }

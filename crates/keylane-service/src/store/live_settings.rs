@@ -1,4 +1,5 @@
-//! Settings that operators have changed while the service runs: one row each, opaque to the store.
+//! The service's own records beside its jobs, one row each and opaque to the store: settings that operators have changed
+//! while it runs, and webhooks that are not delivered.
 
 use keylane_storage::checksum::seal;
 use rusqlite::{Connection, Row, params};
@@ -32,6 +33,14 @@ pub(super) fn all(
         });
     }
     Ok(all)
+}
+
+/// Reads the row of this name.
+pub(super) fn one(connection: &Connection, name: &str) -> Result<Option<LiveSetting>, ReadError> {
+    let mut find =
+        connection.prepare_cached(&format!("SELECT {COLUMNS} FROM setting WHERE name = ?1"))?;
+    let mut rows = find.query([name])?;
+    rows.next()?.map(read).transpose()
 }
 
 pub(super) fn read(row: &Row<'_>) -> Result<LiveSetting, ReadError> {

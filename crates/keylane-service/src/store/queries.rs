@@ -310,6 +310,14 @@ impl Store {
         self.with_reader(live_settings::all)
     }
 
+    /// Returns a setting, if there is one of this name.
+    ///
+    /// # Errors
+    /// If the store cannot be read, or the row is damaged.
+    pub fn setting(&self, name: &str) -> Result<Option<LiveSetting>, ReadError> {
+        self.with_reader(|connection| live_settings::one(connection, name))
+    }
+
     /// Returns all schedules, damaged ones included.
     pub(crate) fn schedule_rows(&self) -> Result<Vec<ScheduleRow>, ReadError> {
         self.with_reader(|connection| {

@@ -79,6 +79,9 @@ pub struct SubmitJob {
     /// The end that the jobs in `after` must have; default: `success`.
     #[serde(default)]
     pub after_on: Option<AfterCondition>,
+    /// Address to which the end of the job is sent, `http://` or `https://`; default: the kind's setting.
+    #[serde(default)]
+    pub webhook: Option<String>,
     /// Whether other subtasks go on after a subtask has failed on its last attempt; default: the
     /// kind's setting.
     #[serde(default)]
@@ -377,6 +380,9 @@ pub struct Job {
     /// Job of `after` that did not succeed, for which this one was cancelled.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub after_failed: Option<String>,
+    /// Address to which its end is sent.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub webhook: Option<String>,
     /// Estimated time to its end at its present speed, in milliseconds. Absent before the first
     /// subtask has ended, and while subtasks wait for an operator, a worker or disk space.
     #[serde(skip_serializing_if = "Option::is_none")]

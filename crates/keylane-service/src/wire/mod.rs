@@ -28,6 +28,7 @@ mod subtask;
 mod tenant;
 mod time;
 mod timeline;
+mod webhook;
 mod worker;
 
 pub use audit::{AuditEntry, AuditOutcome};
@@ -60,4 +61,5 @@ pub(crate) use tenant::TenantList;
 pub use tenant::TenantView;
 pub use time::Timestamp;
 pub use timeline::{Slice, Summary, Timeline};
+pub use webhook::{WebhookState, WebhookView};
 pub use worker::{WorkerLease, WorkerView};

@@ -446,6 +446,20 @@ async fn each_action_on_each_route_is_written_once_with_who_and_what_came_of_it(
             200,
             with(kind("kind.reset", "done"), "parameters", json!({"settings": ["concurrency"]})),
         ),
+        step(
+            "POST /v1/webhooks/{webhook}/retry",
+            "",
+            nothing.clone(),
+            404,
+            json!({"what": "webhook.retry", "outcome": "refused", "problem": "unknown"}),
+        ),
+        step(
+            "DELETE /v1/webhooks/{webhook}",
+            "",
+            nothing.clone(),
+            404,
+            json!({"what": "webhook.remove", "outcome": "refused", "problem": "unknown"}),
+        ),
         // Only an administrator gets a copy: `backups.rs`.
         step(
             "POST /v1/backup",

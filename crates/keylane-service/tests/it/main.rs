@@ -73,5 +73,6 @@ mod tenants;
 mod token_kinds;
 mod trace_context;
 mod unique_jobs;
+mod webhooks;
 mod websocket;
 mod workers;

@@ -47,6 +47,7 @@
  * @property {string[]} [after]
  * @property {"success" | "end"} [after_on]
  * @property {string} [after_failed]
+ * @property {string} [webhook]
  * @property {number} [eta_ms]
  * @property {Because[]} [waiting_because]
  * @property {unknown} [result]
@@ -224,6 +225,20 @@
  * @property {number} attempt
  * @property {string} since
  * @property {string} expires_at
+ *
+ * @typedef {object} Webhook a webhook that is not delivered
+ * @property {string} id
+ * @property {string} job
+ * @property {string} kind
+ * @property {string} event
+ * @property {string} url
+ * @property {"waiting" | "failed"} state
+ * @property {number} attempts
+ * @property {number} max_attempts
+ * @property {string} created_at
+ * @property {string} [next_at]
+ * @property {string} [failed_at]
+ * @property {string} [error]
  *
  * @typedef {object} Tenant
  * @property {string} name

@@ -732,6 +732,34 @@ describe("failures, allocation, server", () => {
       assert.equal(new URL(page.url()).hash, `#/jobs/${job.id}/subtasks/3`);
     }));
 
+  test("webhooks that are not delivered are listed with their errors, sent again and removed", () =>
+    on({ path: "server" }, async ({ page, mock }) => {
+      await page.getByText("All webhooks are delivered").waitFor();
+      const [job] = mock.engine.jobs.values();
+      mock.engine.webhooks.push({
+        id: `${job.id}.7`,
+        job: job.id,
+        kind: "imports",
+        event: "job.failed",
+        url: "https://example.com/<b>hook</b>",
+        state: "failed",
+        attempts: 8,
+        max_attempts: 8,
+        created_at: new Date().toISOString(),
+        failed_at: new Date().toISOString(),
+        error: "the response was 500 <i>",
+      });
+      const row = page.locator(`[data-webhook="${job.id}.7"]`);
+      for (const text of ["job.failed", "8 of 8", "https://example.com/<b>hook</b>", "the response was 500 <i>"])
+        await row.getByText(text, { exact: true }).waitFor();
+      assert.equal(await row.getByRole("link", { name: "imports" }).getAttribute("href"), `#/jobs/${job.id}`);
+      await row.getByRole("button", { name: "Send the webhook of imports now" }).click();
+      await row.getByText("0 of 8").waitFor();
+      await row.getByRole("button", { name: "Remove the webhook of imports" }).click();
+      await page.getByText("All webhooks are delivered").waitFor();
+      assert.equal(mock.engine.webhooks.length, 0);
+    }));
+
   test("schedules show their times and jobs, are paused and resumed, and run after a question", () =>
     on({ path: "server" }, async ({ page, mock }) => {
       await page.locator(".hint").getByRole("link", { name: "Schedules" }).click();

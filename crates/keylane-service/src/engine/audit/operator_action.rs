@@ -44,11 +44,13 @@ pub(crate) enum OperatorAction {
     ResumeKind,
     PatchKind,
     ResetKind,
+    RetryWebhook,
+    RemoveWebhook,
     BackUp,
 }
 
 impl OperatorAction {
-    pub(crate) const ALL: [OperatorAction; 21] = [
+    pub(crate) const ALL: [OperatorAction; 23] = [
         OperatorAction::CancelJob,
         OperatorAction::PauseJob,
         OperatorAction::ResumeJob,
@@ -69,6 +71,8 @@ impl OperatorAction {
         OperatorAction::ResumeKind,
         OperatorAction::PatchKind,
         OperatorAction::ResetKind,
+        OperatorAction::RetryWebhook,
+        OperatorAction::RemoveWebhook,
         OperatorAction::BackUp,
     ];
 
@@ -95,6 +99,8 @@ impl OperatorAction {
             OperatorAction::ResumeKind => "kind.resume",
             OperatorAction::PatchKind => "kind.patch",
             OperatorAction::ResetKind => "kind.reset",
+            OperatorAction::RetryWebhook => "webhook.retry",
+            OperatorAction::RemoveWebhook => "webhook.remove",
             OperatorAction::BackUp => "store.backup",
         }
     }

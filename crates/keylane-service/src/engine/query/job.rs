@@ -137,6 +137,7 @@ fn plain_view(id: JobId, head: &JobDefinition, created: Timestamp, counts: Count
         after: head.after.iter().map(JobId::to_string).collect(),
         after_on: (!head.after.is_empty()).then_some(head.after_on),
         after_failed: head.after_failed.map(|id| id.to_string()),
+        webhook: head.webhook.clone(),
         eta_ms: None,
         traceparent: head.trace.as_ref().map(|trace| trace.traceparent().to_owned()),
         tracestate: head.trace.as_ref().and_then(|trace| trace.tracestate().map(str::to_owned)),

@@ -11,6 +11,7 @@ use super::table::{ScheduleEntry, SkipReason, SkippedTimes, StoredSchedule};
 use crate::engine::audit::AuditedRequest;
 use crate::engine::executor::Executor;
 use crate::engine::submit_reply::SubmitResult;
+use crate::engine::webhooks;
 use crate::job_definition;
 use crate::request_error::RequestError;
 use crate::wire::{Event, EventKind, Page, Schedule, SetSchedule, Timestamp};
@@ -139,8 +140,11 @@ impl Schedules {
             }
             Ok(_) => {}
         }
-        if let Err(RequestError::Invalid(places)) = self.check_job(name, asked, now) {
+        let checked = self.check_job(name, asked, now);
+        if let Err(RequestError::Invalid(places)) = checked {
             wrong.extend(places.into_iter().map(|(at, why)| (format!("/job{at}"), why)));
+        } else if wrong.is_empty() {
+            return checked;
         }
         if wrong.is_empty() { Ok(()) } else { Err(RequestError::Invalid(wrong)) }
     }
@@ -169,6 +173,9 @@ impl Schedules {
             let why =
                 "it is the same job for each run of the schedule: leave it out, and see `overlap`";
             return Err(RequestError::Invalid(vec![("/after".to_owned(), why.to_owned())]));
+        }
+        if job.webhook.is_some() && !self.state.lock().deliveries.is_enabled {
+            return Err(webhooks::not_configured());
         }
         job_definition::check(job, false, &self.kinds, &self.tenants, &self.bounds, now).map(drop)
     }

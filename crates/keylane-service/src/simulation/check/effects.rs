@@ -1,5 +1,7 @@
 //! Effects of submissions, ends of attempts and commands on the state of a history.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
 use super::state::{Edition, Job, Moment, Pause, State, Task, TaskEnd};
@@ -25,6 +27,7 @@ impl State {
         // One that waits for another job enters later than it is sent.
         let may_enter = !spec.has_steps() && spec.delay.is_none();
         self.jobs.push(Job {
+            webhooks: BTreeMap::new(),
             tasks,
             spec: spec.clone(),
             submitted_in: self.process,

@@ -110,6 +110,8 @@ impl Job {
 }
 
 pub(super) struct Job {
+    /// Webhooks of its ends, by their ids: the state that they report, and whether the receiver has accepted them.
+    pub(super) webhooks: BTreeMap<String, (String, bool)>,
     pub(super) spec: JobSpec,
     /// Process in which it was sent first.
     pub(super) submitted_in: u32,

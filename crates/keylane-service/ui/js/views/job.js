@@ -213,6 +213,7 @@ function factRows(job, weight) {
     ["Start time", job.run_at && new Date(job.run_at).toLocaleString()],
     [job.expired ? "Expired" : "Expires", job.expires_at && new Date(job.expires_at).toLocaleString()],
     [job.after_on === "end" ? "After the end of" : "After the success of", job.after && jobLinks(job.after)],
+    ["Webhook", job.webhook],
     ["Cancelled because", job.after_failed && [...jobLinks([job.after_failed]), " did not succeed"]],
     ["Started", job.started_at && ago(job.started_at)],
     ["Ended", job.ended_at && ago(job.ended_at)],

@@ -1,4 +1,5 @@
-// How the server is: its checks, its numbers since it began, the kinds of jobs that it knows, its tenants, and its remote workers.
+// How the server is: its checks, its numbers since it began, the kinds of jobs that it knows, its tenants, its remote workers, and the
+// webhooks that are not delivered.
 
 import { every, fill, h, refill } from "../dom.js";
 import { bytes, count, duration } from "../format.js";
@@ -8,6 +9,7 @@ import { pageHead } from "../parts/page.js";
 import { failure, panel, skeleton } from "../parts/small.js";
 import { showWorkers } from "../parts/workers.js";
 import { showTenants } from "../parts/tenants.js";
+import { showWebhooks } from "../parts/webhooks.js";
 import { href } from "../route.js";
 
 const ASK_EVERY_MS = 5_000;
@@ -20,6 +22,7 @@ export function showServer({ app, root, signal, title }) {
   const kinds = h("div", null, skeleton(3));
   const workers = h("div", null, skeleton(3));
   const tenants = h("div", null, skeleton(1));
+  const webhooks = h("div", null, skeleton(1));
   fill(
     root,
     pageHead("Server").element,
@@ -30,6 +33,7 @@ export function showServer({ app, root, signal, title }) {
       panel("Kinds of jobs", {}, kinds),
       panel("Remote workers", {}, workers),
       panel("Tenants", {}, tenants),
+      panel("Webhooks", {}, webhooks),
       h(
         "p",
         { class: "hint" },
@@ -53,6 +57,7 @@ export function showServer({ app, root, signal, title }) {
   every(signal, ASK_EVERY_MS, () => showKinds(app, kinds, signal));
   every(signal, ASK_EVERY_MS, () => showWorkers(workers, signal));
   every(signal, ASK_EVERY_MS, () => showTenants(tenants, signal));
+  every(signal, ASK_EVERY_MS, () => showWebhooks(app, webhooks, signal));
 }
 
 /**

@@ -42,6 +42,7 @@ export class Engine extends EventEmitter {
   events = [];
   kinds = [];
   workers = [];
+  webhooks = [];
   tenants = [{ name: "default", configured: false, weight: 1, min_workers: 0, jobs: 0, running: 0, unfinished: 0 }];
   totals = { succeeded: 0, failed: 0, cancelled: 0, superseded: 0, retried: 0 };
   startedAt = Date.now() - 3 * 3_600_000;

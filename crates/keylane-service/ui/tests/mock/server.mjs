@@ -148,6 +148,7 @@ function route(state, method, url, body) {
   if (name === "summary") return [200, engine.summary()];
   if (name === "scheduler") return [200, engine.scheduler()];
   if (name === "kinds") return kinds(engine, id, verb);
+  if (name === "webhooks") return webhooks(engine, method, url, id);
   if (name === "workers") return [200, page(engine.workers, url)];
   if (name === "tenants") return [200, { items: engine.tenants }];
   if (name === "timeline")
@@ -174,6 +175,18 @@ function kinds(engine, name, verb) {
   if (verb === "reset") kind.changed = [];
   else kind.paused = verb === "pause";
   return [200, kind];
+}
+
+function webhooks(engine, method, url, id) {
+  if (!id) return [200, page(engine.webhooks, url)];
+  const webhook = engine.webhooks.find((one) => one.id === id);
+  if (!webhook) throw new Refused(404, "unknown", `There is no webhook ${id}.`);
+  if (method === "DELETE") {
+    engine.webhooks = engine.webhooks.filter((one) => one !== webhook);
+    return [204];
+  }
+  Object.assign(webhook, { attempts: 0, state: "waiting", next_at: new Date().toISOString() });
+  return [200, webhook];
 }
 
 function schedules(engine, method, url, name, verb) {
