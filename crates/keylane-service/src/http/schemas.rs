@@ -290,6 +290,10 @@ pub(super) fn parameter(method: &str, path: &str, name: &str, kind: &str) -> Val
     match (path, name) {
         (_, "limit") => read_body(1, 1000),
         ("/v1/schedules", "cursor") => json!({"type": "string"}),
+        ("/v1/webhooks", "cursor") => {
+            json!({"type": "string", "pattern": "^job_[0-9a-f]{32}[.][1-9][0-9]{0,15}$"})
+        }
+        ("/v1/webhooks", "state") => json!({"type": "string", "enum": ["waiting", "failed"]}),
         (_, "cursor") => json!({"type": "string", "pattern": "^[0-9]{1,15}$"}),
         ("/v1/jobs", "state") => {
             let one = states(&JobState::ALL.map(JobState::as_str));
