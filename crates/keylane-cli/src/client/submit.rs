@@ -128,7 +128,7 @@ pub(crate) struct SubmitArgs {
     #[arg(long, requires = "after")]
     after_end: bool,
 
-    /// Address to which the end of the job is sent, signed, such as https://example.com/hook; the kind's by default.
+    /// The http or https address to which the end of the job is sent, signed; the kind's by default.
     #[arg(long, value_name = "URL")]
     webhook: Option<String>,
 

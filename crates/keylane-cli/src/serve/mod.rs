@@ -6,12 +6,14 @@ mod config;
 mod config_source;
 mod init;
 mod kind_arg;
+mod kind_table;
 mod old_names;
 mod rate_text;
 mod reload;
 mod slot_count;
 mod store;
 mod tenant_table;
+mod value_types;
 mod webhook_table;
 
 use std::io::{IsTerminal, stderr, stdin, stdout};

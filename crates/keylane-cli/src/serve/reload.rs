@@ -5,8 +5,9 @@ use anyhow::Context;
 use keylane_service::http::HttpServer;
 use keylane_service::{Kind, Service};
 
-use super::config::{Config, KindTable};
+use super::config::Config;
 use super::config_source::ConfigSource;
+use super::kind_table::KindTable;
 use crate::message::say;
 
 /// The kinds that a server has, with the tables that they were made of.
