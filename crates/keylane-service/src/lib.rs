@@ -10,6 +10,7 @@ mod job_definition;
 mod kind;
 mod kind_override;
 mod kind_registry;
+mod outgoing_http;
 mod request_error;
 pub mod scheduler;
 // Its files are recorded below the C library.
@@ -22,7 +23,8 @@ pub mod wire;
 
 pub use engine::{
     AllowedNetworks, BackupSchedule, BuildInfo, InvalidNetwork, InvalidSecret, ManualClock,
-    Service, ServiceBuilder, ServiceSettings, StartError, WebhookSecrets, WebhookSettings,
+    NoWebhookClient, Service, ServiceBuilder, ServiceSettings, StartError, WebhookSecrets,
+    WebhookSettings,
 };
 pub use ids::{JobId, JobNumber, Key, KeyClaim, SubtaskId, SubtaskNumber, TaskKeys};
 pub use job_definition::SubmissionLimits;

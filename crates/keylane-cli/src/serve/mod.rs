@@ -121,7 +121,7 @@ fn run(args: &ServeArgs) -> anyhow::Result<ExitOutcome> {
     let serving = config.serving()?;
     config.kinds()?;
     config.backups()?;
-    config.webhooks()?;
+    let webhooks = config.webhooks()?;
     config.tenants(config.slots())?;
     if args.check {
         return check_only(&source, &config);
@@ -133,8 +133,7 @@ fn run(args: &ServeArgs) -> anyhow::Result<ExitOutcome> {
     };
     let plain = config.settings(&store);
     let tenants = config.tenants(plain.slots)?;
-    let (backups, webhooks) = (config.backups()?, config.webhooks()?);
-    let settings = ServiceSettings { backups, webhooks, tenants, ..plain };
+    let settings = ServiceSettings { backups: config.backups()?, webhooks, tenants, ..plain };
     log();
     config.warn();
     let kinds = reload::KindTables::of(&config)?;

@@ -37,6 +37,6 @@ impl WebhookTable {
         let secrets = WebhookSecrets::parse(&text).with_context(in_file)?;
         let networks = self.allow_networks.iter().map(String::as_str);
         let allow = AllowedNetworks::parse(networks).context("webhooks: `allow_networks`")?;
-        Ok(Some(WebhookSettings { secrets, allow }))
+        Ok(Some(WebhookSettings::new(secrets, allow)?))
     }
 }

@@ -105,6 +105,19 @@ fn wrong_settings_are_refused_with_the_remedy() {
 }
 
 #[test]
+fn a_system_without_certificates_is_named_with_the_remedy() {
+    let place = place("[webhooks]\nsecret_file = \"DIR/secrets\"\n");
+    let config = place.path("config.toml");
+    let mut command = subcommand("serve", ["--check", "--config", config.to_str().unwrap()]);
+    let nothing = place.path("no-certificates");
+    command.env("SSL_CERT_FILE", &nothing).env("SSL_CERT_DIR", &nothing);
+    let outcome = command.output().unwrap();
+    let text = String::from_utf8(outcome.stderr).unwrap();
+    assert!(!outcome.status.success(), "{text}");
+    assert!(text.contains("`ca-certificates`") && !text.contains("panicked"), "{text}");
+}
+
+#[test]
 fn without_secrets_a_job_with_a_webhook_is_refused() {
     let place = place("");
     let server = Served::start(&place, &[]);

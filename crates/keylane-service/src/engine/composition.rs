@@ -33,7 +33,7 @@ use super::store_status::StoreStatus;
 use super::submission::Submission;
 use super::timeline::TimelineRecorder;
 use super::wall_clock::WallClock;
-use super::webhooks::{WebhookDependencies, WebhookSender, Webhooks};
+use super::webhooks::{WebhookDependencies, Webhooks};
 use crate::kind_registry::KindRegistry;
 use crate::scheduler::{Scheduler, SchedulerSettings};
 use crate::store::Store;
@@ -48,7 +48,7 @@ impl Core {
         children: Registry,
         outside: Outside,
     ) -> Self {
-        let Outside { wall, steady, executor, webhooks: simulated, .. } = outside;
+        let Outside { wall, steady, executor, .. } = outside;
         let random = JitterSource::seeded(wall.now().0 ^ store.boot().rotate_left(32));
         let clock = Arc::new(Clock::start(wall.clone(), steady));
         let base = Foundation::new(settings, kinds, store, clock, executor);
@@ -65,7 +65,7 @@ impl Core {
         let control = Arc::new(base.control(&persistence, &query, &audit, &leases));
         let retries = Arc::new(base.retries(&persistence, &query, &audit));
         let backups = Arc::new(base.backups(wall.clone(), &audit));
-        let webhooks = Arc::new(base.webhooks(&persistence, &audit, simulated));
+        let webhooks = Arc::new(base.webhooks(&persistence, &audit));
         let schedules = Arc::new(base.schedules(wall, &submission, &audit));
         Core {
             settings: base.settings,
@@ -193,12 +193,7 @@ impl Foundation {
         Backups::new(self.settings.backups.clone(), uses)
     }
 
-    fn webhooks(
-        &self,
-        persistence: &Arc<Persistence>,
-        audit: &Arc<AuditLog>,
-        simulated: Option<Arc<dyn WebhookSender>>,
-    ) -> Webhooks {
+    fn webhooks(&self, persistence: &Arc<Persistence>, audit: &Arc<AuditLog>) -> Webhooks {
         let uses = WebhookDependencies {
             state: Arc::clone(&self.state),
             store: self.store.clone(),
@@ -206,7 +201,6 @@ impl Foundation {
             executor: self.executor.clone(),
             audit: Arc::clone(audit),
             persistence: Arc::clone(persistence),
-            simulated,
         };
         Webhooks::new(self.settings.webhooks.clone(), uses)
     }

@@ -16,7 +16,7 @@
 //! | [`CapacityReservations`](super::capacity::CapacityReservations) | capacity of jobs on their way in | reserved capacity |
 //! | [`Retention`] | which data has expired | |
 //! | [`Backups`] | when the store is copied | counters |
-//! | [`Webhooks`], [`Courier`] | when the ends of jobs are sent to their receivers | settings |
+//! | [`Webhooks`], [`DeliveryRunner`] | when the ends of jobs are sent to their receivers | settings |
 //! | [`StoreStatus`] | health of the store | |
 //! | [`EventHub`], [`TimelineRecorder`](super::timeline::TimelineRecorder) | recent events, recent runs | |
 //!
@@ -57,7 +57,7 @@ use super::settings::ServiceSettings;
 use super::store_status::StoreStatus;
 use super::submission::Submission;
 use super::ticker::Ticker;
-use super::webhooks::{Courier, Webhooks};
+use super::webhooks::{DeliveryRunner, Webhooks};
 use crate::kind::Kind;
 use crate::kind_registry::KindRegistry;
 use crate::store::Store;
@@ -161,8 +161,8 @@ impl Core {
     }
 
     /// Returns the sender of webhooks, to be run as a task.
-    pub(super) fn courier(&self) -> Courier {
-        Courier {
+    pub(super) fn delivery_runner(&self) -> DeliveryRunner {
+        DeliveryRunner {
             state: Arc::clone(&self.state),
             store: self.store.clone(),
             clock: Arc::clone(&self.clock),

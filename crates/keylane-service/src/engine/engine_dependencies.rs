@@ -1,25 +1,20 @@
 //! Everything that the service takes from outside of the process, except for its files and its
 //! handlers.
 
-use std::sync::Arc;
-
 use tokio::runtime::Handle;
 
 use super::clock::SteadyClock;
 use super::executor::{Executor, SystemThreads};
 use super::wall_clock::WallClock;
-use super::webhooks::WebhookSender;
 use crate::store;
 
-/// Clocks, runtime, threads, the sender of webhooks, and what the store takes from outside.
+/// Clocks, runtime, threads, and what the store takes from outside.
 #[derive(Debug)]
 pub(crate) struct Outside {
     pub(crate) wall: WallClock,
     pub(crate) steady: SteadyClock,
     pub(crate) executor: Executor,
     pub(crate) store: store::Outside,
-    /// Sender of webhooks, if it is not HTTP.
-    pub(crate) webhooks: Option<Arc<dyn WebhookSender>>,
 }
 
 impl Outside {
@@ -30,7 +25,6 @@ impl Outside {
             steady: SteadyClock::system(),
             executor: Executor::new(runtime, SystemThreads),
             store: store::Outside::system(),
-            webhooks: None,
         }
     }
 }

@@ -128,7 +128,8 @@ pub use wall_clock::ManualClock;
 #[cfg(test)]
 pub(crate) use wall_clock::WallClock;
 pub use webhooks::{
-    AllowedNetworks, InvalidNetwork, InvalidSecret, WebhookSecrets, WebhookSettings,
+    AllowedNetworks, InvalidNetwork, InvalidSecret, NoWebhookClient, WebhookSecrets,
+    WebhookSettings,
 };
 pub(crate) use webhooks::{MAX_URL_BYTES, check_address as check_webhook};
 #[cfg(test)]

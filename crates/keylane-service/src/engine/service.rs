@@ -142,7 +142,7 @@ impl Service {
         core.retention().doubt_clock();
         let dispatcher = core.executor.dispatcher(core.dispatcher()).map_err(StartError::Thread)?;
         let (ticking, retaining) = (core.ticker().run(), core.retention().run());
-        let (copying, sending) = (Arc::clone(&core.backups).run(), core.courier().run());
+        let (copying, sending) = (Arc::clone(&core.backups).run(), core.delivery_runner().run());
         let all = async { _ = tokio::join!(ticking, retaining, copying, sending) };
         let ticker = core.executor.spawn(all);
         let schedules = core.executor.spawn(Arc::clone(schedules).run());

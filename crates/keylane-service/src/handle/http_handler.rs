@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
-use reqwest::{StatusCode, Url, redirect};
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use reqwest::{StatusCode, Url};
 
 use super::{Attempt, AttemptFailure, AttemptResult, BoxFuture, Handler, as_json};
+use crate::outgoing_http;
 
 /// Maximum size of a response, in bytes.
 const MAX_ANSWER_BYTES: usize = 16 * 1024 * 1024;
@@ -51,15 +52,8 @@ impl HttpHandler {
         if !matches!(url.scheme(), "http" | "https") {
             return Err(failed(format!("`{}` is not http or https", url.scheme())));
         }
-        // An error means that a provider is installed already, which is fine.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let client = reqwest::Client::builder()
-            .connect_timeout(Duration::from_secs(10))
-            // A redirected POST can turn into a GET without the payload.
-            .redirect(redirect::Policy::none())
-            .user_agent(concat!("keylane/", env!("CARGO_PKG_VERSION")))
-            .build()
-            .map_err(|error| failed(error.to_string()))?;
+        let client = outgoing_http::client().build();
+        let client = client.map_err(|error| failed(outgoing_http::text_of(error)))?;
         Ok(HttpHandler { client, url })
     }
 }
@@ -77,8 +71,7 @@ impl Handler for HttpHandler {
         let request = self.client.post(self.url.clone());
         let request = request.headers(headers(&attempt)).body(attempt.payload.clone());
         Box::pin(async move {
-            let answer =
-                async { read(request.send().await.map_err(|error| no_answer(&error))?).await };
+            let answer = async { read(request.send().await.map_err(no_answer)?).await };
             tokio::select! {
                 answer = answer => answer,
                 () = attempt.cancelled.cancelled() => Err(AttemptFailure::passing("given up")),
@@ -87,14 +80,8 @@ impl Handler for HttpHandler {
     }
 }
 
-fn no_answer(error: &reqwest::Error) -> AttemptFailure {
-    let mut text = format!("no answer: {error}");
-    let mut cause = std::error::Error::source(error);
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    AttemptFailure::passing(text)
+fn no_answer(error: reqwest::Error) -> AttemptFailure {
+    AttemptFailure::passing(format!("no answer: {}", outgoing_http::text_of(error)))
 }
 
 async fn read(mut answer: reqwest::Response) -> AttemptResult {
@@ -102,7 +89,7 @@ async fn read(mut answer: reqwest::Response) -> AttemptResult {
     if !answer.status().is_success() {
         return Err(refused(answer).await);
     }
-    while let Some(part) = answer.chunk().await.map_err(|error| no_answer(&error))? {
+    while let Some(part) = answer.chunk().await.map_err(no_answer)? {
         if body.len() + part.len() > MAX_ANSWER_BYTES {
             return Err(AttemptFailure::lasting(format!(
                 "the response is larger than {MAX_ANSWER_BYTES} bytes"
@@ -113,21 +100,11 @@ async fn read(mut answer: reqwest::Response) -> AttemptResult {
     Ok(as_json(&body))
 }
 
-/// Classifies a response with an error status. Only the start of its body is read, so that a long
-/// or truncated body cannot change the result.
-async fn refused(mut answer: reqwest::Response) -> AttemptFailure {
-    let (status, after) = (answer.status(), retry_after(answer.headers()));
-    let mut body = Vec::new();
-    while body.len() < QUOTED
-        && let Ok(Some(part)) = answer.chunk().await
-    {
-        body.extend(part);
-    }
-    let quoted = String::from_utf8_lossy(&body[..body.len().min(QUOTED)]);
-    let error = match quoted.trim() {
-        "" => format!("the response was {status}"),
-        text => format!("the response was {status}: {}", text.escape_debug()),
-    };
+/// Classifies a response with an error status.
+async fn refused(answer: reqwest::Response) -> AttemptFailure {
+    let status = answer.status();
+    let after = outgoing_http::retry_after(answer.headers());
+    let error = outgoing_http::quote(answer, QUOTED).await;
     let failure = if passes(status) {
         AttemptFailure::passing(error)
     } else {
@@ -141,10 +118,6 @@ fn passes(status: StatusCode) -> bool {
     let passing =
         [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_EARLY, StatusCode::TOO_MANY_REQUESTS];
     status.is_server_error() || passing.contains(&status)
-}
-
-fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
 }
 
 fn headers(attempt: &Attempt) -> HeaderMap {

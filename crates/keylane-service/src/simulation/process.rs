@@ -31,9 +31,7 @@ use crate::engine::{
 };
 use crate::store::{SimulatedDisk, Store};
 use crate::wire::Timestamp;
-use crate::{
-    AllowedNetworks, Service, ServiceSettings, StartError, WebhookSecrets, WebhookSettings, http,
-};
+use crate::{Service, ServiceSettings, StartError, WebhookSecrets, WebhookSettings, http};
 
 /// Runs everything on the thread of the runtime.
 struct OneThread;
@@ -288,14 +286,13 @@ async fn start(
         steady: SteadyClock::new(move || Duration::from_millis(steady.clock.steady())),
         executor: Executor::new(Handle::current(), OneThread),
         store: disk.outside(move || store.clock.wall(), move || random.random()),
-        webhooks: Some(Arc::new(Receiver(Arc::clone(world)))),
     };
     let secrets = WebhookSecrets::parse("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").unwrap();
     let settings = ServiceSettings {
         slots: SLOTS,
         keep: Some(world.keep()),
         tenants: tenants(),
-        webhooks: Some(WebhookSettings { secrets, allow: AllowedNetworks::default() }),
+        webhooks: Some(WebhookSettings::simulated(secrets, Arc::new(Receiver(Arc::clone(world))))),
         ..ServiceSettings::new(PathBuf::from(path))
     };
     let mut builder = Service::builder(settings);

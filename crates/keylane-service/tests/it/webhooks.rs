@@ -99,7 +99,7 @@ impl Receiver {
 fn webhooks(secrets: &str, networks: &[&str]) -> Option<WebhookSettings> {
     let secrets = WebhookSecrets::parse(secrets).unwrap();
     let allow = AllowedNetworks::parse(networks.iter().copied()).unwrap();
-    Some(WebhookSettings { secrets, allow })
+    Some(WebhookSettings::new(secrets, allow).unwrap())
 }
 
 fn settings(folder: &tempfile::TempDir) -> ServiceSettings {

@@ -16,19 +16,24 @@
 //! A job that is retried after its end ends a second time, and so has a second delivery.
 
 mod addresses;
-mod courier;
 mod delivery;
+mod delivery_runner;
 mod event;
 mod secrets;
 mod sender;
 mod table;
 mod webhook_control;
 
+use std::sync::Arc;
+
+use sender::HttpSender;
+
+use crate::outgoing_http;
 use crate::request_error::RequestError;
 
 pub use addresses::{AllowedNetworks, InvalidNetwork};
-pub(in crate::engine) use courier::Courier;
 pub(in crate::engine) use delivery::{Delivery, DeliveryId, DeliveryRecord};
+pub(in crate::engine) use delivery_runner::DeliveryRunner;
 pub use secrets::{InvalidSecret, WebhookSecrets};
 pub(crate) use sender::{MAX_URL_BYTES, WebhookSender, check_address};
 #[cfg(test)]
@@ -43,16 +48,40 @@ pub(in crate::engine) fn not_configured() -> RequestError {
     RequestError::Conflict(why.to_owned())
 }
 
-/// Settings of webhooks.
+/// Settings of webhooks: the secrets that sign them, and the client that sends them.
 #[derive(Clone, Debug)]
 pub struct WebhookSettings {
-    /// Secrets that sign the requests.
-    pub secrets: WebhookSecrets,
-    /// Networks that are not public, to which requests may go in spite of that.
-    pub allow: AllowedNetworks,
+    secrets: WebhookSecrets,
+    sender: Arc<dyn WebhookSender>,
+}
+
+/// The client that sends webhooks cannot be made, because the system has no certificates of authorities, for example.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "webhooks cannot be sent: {why}; the certificates of authorities are in the package `ca-certificates`, or where the \
+     variable SSL_CERT_FILE says"
+)]
+pub struct NoWebhookClient {
+    why: String,
 }
 
 impl WebhookSettings {
+    /// Creates settings with these secrets. `allow` are the networks to which requests may go although they are not public.
+    ///
+    /// # Errors
+    /// Returns an error if the system has no certificates of authorities.
+    pub fn new(secrets: WebhookSecrets, allow: AllowedNetworks) -> Result<Self, NoWebhookClient> {
+        let failed = |error| NoWebhookClient { why: outgoing_http::text_of(error) };
+        let sender = HttpSender::new(allow).map_err(failed)?;
+        Ok(WebhookSettings { secrets, sender: Arc::new(sender) })
+    }
+
+    /// Creates settings with a simulated receiver.
+    #[cfg(test)]
+    pub(crate) fn simulated(secrets: WebhookSecrets, sender: Arc<dyn WebhookSender>) -> Self {
+        WebhookSettings { secrets, sender }
+    }
+
     /// Checks the form of an address, as a submission does. A name is resolved only when a webhook is sent.
     ///
     /// # Errors

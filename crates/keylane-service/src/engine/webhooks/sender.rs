@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use reqwest::header::{CONTENT_TYPE, RETRY_AFTER};
-use reqwest::{Client, Response, StatusCode, Url, redirect};
+use reqwest::header::CONTENT_TYPE;
+use reqwest::{Client, Response, StatusCode, Url};
 
 use super::addresses::{AllowedNetworks, FilteredResolver, refusal};
+use crate::outgoing_http;
 
 /// Maximum length of a URL, in bytes.
 pub(crate) const MAX_URL_BYTES: usize = 2048;
@@ -75,16 +76,11 @@ pub(super) struct HttpSender {
 
 impl HttpSender {
     pub(super) fn new(allowed: AllowedNetworks) -> Result<Self, reqwest::Error> {
-        // An error means that a provider is installed already, which is fine.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let client = Client::builder()
+        let client = outgoing_http::client()
             .timeout(TIMEOUT)
             .dns_resolver(Arc::new(FilteredResolver(allowed.clone())))
             // A proxy would resolve the name itself.
             .no_proxy()
-            // The receiver would choose an address that was not checked.
-            .redirect(redirect::Policy::none())
-            .user_agent(concat!("keylane/", env!("CARGO_PKG_VERSION")))
             .build()?;
         Ok(HttpSender { client, allowed })
     }
@@ -116,43 +112,23 @@ impl WebhookSender for HttpSender {
                 .header("webhook-signature", signature)
                 .body(body);
             match request.send().await {
-                Ok(response) => judge(response).await,
-                Err(error) => Err(SendFailure::passing(no_response(error))),
+                Ok(response) => outcome_of(response).await,
+                Err(error) => {
+                    let error = format!("no response: {}", outgoing_http::text_of(error));
+                    Err(SendFailure::passing(error))
+                }
             }
         })
     }
 }
 
-/// Returns the text of an error without the URL, which may have a password.
-fn no_response(error: reqwest::Error) -> String {
-    let error = error.without_url();
-    let mut text = format!("no response: {error}");
-    let mut cause = std::error::Error::source(&error);
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
-}
-
 /// Every 2xx status is success. 410 says that the receiver wants no more of it.
-async fn judge(mut response: Response) -> Result<(), SendFailure> {
+async fn outcome_of(response: Response) -> Result<(), SendFailure> {
     let status = response.status();
     if status.is_success() {
         return Ok(());
     }
-    let after = response.headers().get(RETRY_AFTER).and_then(|it| it.to_str().ok());
-    let after = after.and_then(|it| it.trim().parse().ok()).map(Duration::from_secs);
-    let mut body = Vec::new();
-    while body.len() < QUOTED
-        && let Ok(Some(part)) = response.chunk().await
-    {
-        body.extend(part);
-    }
-    let quoted = String::from_utf8_lossy(&body[..body.len().min(QUOTED)]);
-    let error = match quoted.trim() {
-        "" => format!("the response was {status}"),
-        text => format!("the response was {status}: {}", text.escape_debug()),
-    };
+    let after = outgoing_http::retry_after(response.headers());
+    let error = outgoing_http::quote(response, QUOTED).await;
     Err(SendFailure { error, may_pass: status != StatusCode::GONE, after })
 }

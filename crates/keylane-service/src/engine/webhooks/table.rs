@@ -9,11 +9,11 @@ use tokio::sync::Notify;
 use super::delivery::{Delivery, DeliveryId, MAX_DELAY_MS};
 
 /// Maximum number of deliveries that wait or have failed.
-pub(in crate::engine) const MAX_KEPT: usize = 100_000;
+const MAX_KEPT: usize = 100_000;
 
 /// Maximum number of requests at a time, and to one host.
-pub(super) const MAX_IN_FLIGHT: usize = 32;
-pub(super) const MAX_PER_HOST: usize = 4;
+const MAX_IN_FLIGHT: usize = 32;
+const MAX_PER_HOST: usize = 4;
 
 /// See the [module](self).
 #[derive(Debug, Default)]

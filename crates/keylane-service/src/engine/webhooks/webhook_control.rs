@@ -4,8 +4,6 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use super::WebhookSettings;
 use super::delivery::{Delivery, DeliveryId, DeliveryRecord, MAX_ATTEMPTS};
-use super::secrets::WebhookSecrets;
-use super::sender::{HttpSender, WebhookSender};
 use crate::engine::audit::{AuditLog, AuditedRequest};
 use crate::engine::clock::Clock;
 use crate::engine::engine_state::{EngineState, SharedState};
@@ -28,16 +26,8 @@ pub(crate) struct Webhooks {
     executor: Executor,
     audit: Arc<AuditLog>,
     persistence: Arc<Persistence>,
-    /// Sender of tests, in place of HTTP.
-    simulated: Option<Arc<dyn WebhookSender>>,
     /// No code panics while it holds this lock.
-    active: RwLock<Option<ActiveSettings>>,
-}
-
-#[derive(Clone, Debug)]
-struct ActiveSettings {
-    secrets: WebhookSecrets,
-    sender: Arc<dyn WebhookSender>,
+    settings: RwLock<Option<WebhookSettings>>,
 }
 
 /// What [`Webhooks`] uses.
@@ -48,7 +38,6 @@ pub(in crate::engine) struct WebhookDependencies {
     pub(in crate::engine) executor: Executor,
     pub(in crate::engine) audit: Arc<AuditLog>,
     pub(in crate::engine) persistence: Arc<Persistence>,
-    pub(in crate::engine) simulated: Option<Arc<dyn WebhookSender>>,
 }
 
 impl Webhooks {
@@ -56,34 +45,23 @@ impl Webhooks {
         settings: Option<WebhookSettings>,
         uses: WebhookDependencies,
     ) -> Self {
-        let WebhookDependencies { state, store, clock, executor, audit, persistence, simulated } =
-            uses;
-        let active = RwLock::default();
-        #[rustfmt::skip]
-        let webhooks = Webhooks { state, store, clock, executor, audit, persistence, simulated, active };
-        webhooks.replace(settings);
-        webhooks
+        let WebhookDependencies { state, store, clock, executor, audit, persistence } = uses;
+        state.lock().deliveries.is_enabled = settings.is_some();
+        let settings = RwLock::new(settings);
+        Webhooks { state, store, clock, executor, audit, persistence, settings }
     }
 
     /// Replaces the settings. Requests that run keep the earlier ones.
     pub(in crate::engine) fn replace(&self, settings: Option<WebhookSettings>) {
-        let active = settings.map(|WebhookSettings { secrets, allow }| {
-            let http = || {
-                let sender = HttpSender::new(allow).expect("the client's settings are constant");
-                Arc::new(sender) as Arc<dyn WebhookSender>
-            };
-            ActiveSettings { secrets, sender: self.simulated.clone().unwrap_or_else(http) }
-        });
-        let is_enabled = active.is_some();
-        *self.active.write().unwrap_or_else(PoisonError::into_inner) = active;
+        let is_enabled = settings.is_some();
+        *self.settings.write().unwrap_or_else(PoisonError::into_inner) = settings;
         let mut engine = self.state.lock();
         engine.deliveries.is_enabled = is_enabled;
         engine.deliveries.changed.notify_one();
     }
 
-    pub(super) fn sender(&self) -> Option<(WebhookSecrets, Arc<dyn WebhookSender>)> {
-        let active = self.active.read().unwrap_or_else(PoisonError::into_inner);
-        active.as_ref().map(|active| (active.secrets.clone(), Arc::clone(&active.sender)))
+    pub(super) fn settings(&self) -> Option<WebhookSettings> {
+        self.settings.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Returns a page of the deliveries, the newest jobs first.

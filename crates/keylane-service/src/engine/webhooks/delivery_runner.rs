@@ -7,6 +7,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio_util::sync::CancellationToken;
 
+use super::WebhookSettings;
 use super::delivery::{DeliveryId, DeliveryRecord};
 use super::sender::{SendFailure, WebhookRequest};
 use super::webhook_control::Webhooks;
@@ -19,9 +20,9 @@ use crate::store::{ReadError, Store};
 /// Delay after a delivery could not be read, in milliseconds.
 const UNREADABLE_MS: u64 = 60_000;
 
-/// Sender of deliveries.
+/// Loop that sends deliveries.
 #[derive(Debug)]
-pub(in crate::engine) struct Courier {
+pub(in crate::engine) struct DeliveryRunner {
     pub(in crate::engine) state: Arc<SharedState>,
     pub(in crate::engine) store: Store,
     pub(in crate::engine) clock: Arc<Clock>,
@@ -32,7 +33,7 @@ pub(in crate::engine) struct Courier {
     pub(in crate::engine) stopped: CancellationToken,
 }
 
-impl Courier {
+impl DeliveryRunner {
     /// Sends deliveries until the service stops. Requests that run then are given up; their deliveries are sent again after
     /// the next start.
     pub(in crate::engine) async fn run(self) {
@@ -90,7 +91,7 @@ impl Courier {
     }
 
     async fn send(&self, id: DeliveryId, record: &DeliveryRecord) -> Result<(), SendFailure> {
-        let Some((secrets, sender)) = self.webhooks.sender() else {
+        let Some(WebhookSettings { secrets, sender }) = self.webhooks.settings() else {
             let error = "the service is not configured to send webhooks".to_owned();
             return Err(SendFailure { error, may_pass: true, after: None });
         };
