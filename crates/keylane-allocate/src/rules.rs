@@ -142,7 +142,12 @@ impl SchedulerState {
 
     /// Returns whether a job could use a worker, if one were free.
     pub(super) fn has_offer(&self) -> bool {
-        self.choose().is_some()
+        // Each start and end asks this for each priority, so it does not look for the job.
+        let has_admitted = self.least.first().is_some();
+        let has_queued = || self.queue.first().is_some() && self.can_admit();
+        let offers = has_admitted || self.loose.ready || has_queued();
+        debug_assert_eq!(offers, self.choose().is_some());
+        offers
     }
 
     /// Returns the recipient that `decide` would choose.

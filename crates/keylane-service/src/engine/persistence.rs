@@ -90,21 +90,20 @@ impl Persistence {
         let WriteBatch { changes, effects, .. } = batch;
         let (this, began) = (Arc::clone(self), self.clock.steady_ms());
         self.store.submit_returning(changes, move |written, changes| {
-            if written.is_ok() {
-                let took = this.clock.steady_ms().saturating_sub(began);
-                this.state.lock().durations.writes.record(took);
-            }
-            this.written(written, changes, effects);
+            let took = this.clock.steady_ms().saturating_sub(began);
+            this.written(written, changes, effects, Some(took));
         });
     }
 
-    /// Handles the result of a batch. Called on the writer's thread. New attempts begin after the
+    /// Handles the result of a batch, which took this time in milliseconds if it was written at once. Called on the writer's
+    /// thread. New attempts begin after the
     /// last callback of the commit, which wakes the dispatcher.
     pub(super) fn written(
         self: &Arc<Self>,
         written: Result<CommitReceipt, WriteError>,
         changes: crate::store::Changes,
         effects: Vec<CommitEffect>,
+        took: Option<u64>,
     ) {
         if let Err(error) = &written
             && is_logical(error)
@@ -117,6 +116,9 @@ impl Persistence {
         engine.is_writing = false;
         match written {
             Ok(_) => {
+                if let Some(took) = took {
+                    engine.durations.writes.record(took);
+                }
                 if self.status.set_health(StoreHealth::Well) {
                     engine.renew_leases(now);
                     engine.released_ms = self.clock.steady_ms();

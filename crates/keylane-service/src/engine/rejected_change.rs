@@ -21,7 +21,7 @@ impl Persistence {
     ) {
         let Some(next) = left.pop() else {
             let nothing = Ok(CommitReceipt { commit: 0, entered: None });
-            return self.written(nothing, Changes::new(), effects);
+            return self.written(nothing, Changes::new(), effects, None);
         };
         let this = Arc::clone(self);
         self.store.submit_returning(next, move |written, change| match written {
