@@ -36,6 +36,7 @@ mod leases_kept;
 mod limits;
 mod load;
 mod logs;
+mod moved_stores;
 mod once;
 mod order_after_restart;
 mod order_conformance;

@@ -1,100 +1,19 @@
 //! The end of a job with a webhook is sent to its receiver, signed, and again until the receiver has it: over failures and
 //! restarts, and only to allowed addresses.
 
-use std::collections::HashMap;
-use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
-use axum::http::{HeaderMap, StatusCode};
-use axum::routing::post;
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
 use keylane_service::{
     AllowedNetworks, Kind, ServiceSettings, WebhookSecrets, WebhookSettings,
     handle::{AttemptFailure, FunctionHandler},
 };
-use ring::hmac;
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
-use tokio::sync::mpsc;
 
 use crate::common::acting::ActingService;
+use crate::common::webhook_receiver::Receiver;
 
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 const NEW_SECRET: &str = "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
-
-/// A webhook that a receiver has got.
-struct Received {
-    headers: HashMap<String, String>,
-    body: String,
-    /// Sends the response.
-    answer: tokio::sync::oneshot::Sender<StatusCode>,
-}
-
-impl Received {
-    fn id(&self) -> &str {
-        &self.headers["webhook-id"]
-    }
-
-    fn json(&self) -> Value {
-        serde_json::from_str(&self.body).unwrap()
-    }
-
-    /// Verifies the signature as a receiver does, with one of its secrets.
-    fn is_signed_with(&self, secret: &str) -> bool {
-        let key = BASE64_STANDARD.decode(&secret[6..]).unwrap();
-        let key = hmac::Key::new(hmac::HMAC_SHA256, &key);
-        let signed = format!("{}.{}.{}", self.id(), self.headers["webhook-timestamp"], self.body);
-        let signatures = self.headers["webhook-signature"].split(' ');
-        let mut signatures = signatures.map(|it| it.strip_prefix("v1,").unwrap());
-        signatures.any(|signature| {
-            let tag = BASE64_STANDARD.decode(signature).unwrap();
-            hmac::verify(&key, signed.as_bytes(), &tag).is_ok()
-        })
-    }
-
-    fn answer(self, status: u16) {
-        self.answer.send(StatusCode::from_u16(status).unwrap()).unwrap();
-    }
-}
-
-/// Receiver of webhooks, which answers when a test says so.
-struct Receiver {
-    address: SocketAddr,
-    received: mpsc::UnboundedReceiver<Received>,
-}
-
-impl Receiver {
-    async fn start() -> Self {
-        let (sender, received) = mpsc::unbounded_channel();
-        let sender = Arc::new(sender);
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let take = move |headers: HeaderMap, body: String| async move {
-            let headers = headers.iter();
-            let headers = headers
-                .map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned()))
-                .collect();
-            let (answer, answered) = tokio::sync::oneshot::channel();
-            let _ = sender.send(Received { headers, body, answer });
-            let status = answered.await.unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
-            (status, "so it is")
-        };
-        let routes = Router::new().route("/hook", post(take));
-        tokio::spawn(async move { axum::serve(listener, routes).await });
-        Receiver { address, received }
-    }
-
-    fn url(&self) -> String {
-        format!("http://{}/hook", self.address)
-    }
-
-    async fn next(&mut self) -> Received {
-        self.received.recv().await.unwrap()
-    }
-}
 
 fn webhooks(secrets: &str, networks: &[&str]) -> Option<WebhookSettings> {
     let secrets = WebhookSecrets::parse(secrets).unwrap();

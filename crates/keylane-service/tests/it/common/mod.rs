@@ -7,6 +7,7 @@ pub(crate) mod attempts;
 pub(crate) mod child;
 pub(crate) mod slow;
 pub(crate) mod stage;
+pub(crate) mod webhook_receiver;
 
 use std::net::SocketAddr;
 use std::path::Path;
