@@ -848,6 +848,7 @@ describe("submit", () => {
       await page.getByLabel("Priority").selectOption("high");
       await page.getByLabel("Expiry").fill("3600");
       await page.getByLabel("After", { exact: true }).fill("job_1, job_2");
+      await page.getByLabel("Webhook").fill("https://example.com/hook");
       const [request] = await Promise.all([
         page.waitForRequest((one) => one.method() === "POST"),
         page.getByRole("button", { name: "Submit the job" }).click(),
@@ -857,6 +858,7 @@ describe("submit", () => {
       await page.getByRole("heading", { level: 1, name: "By hand" }).waitFor();
       const job = jobNamed(mock.engine, "By hand");
       assert.deepEqual([job.weight, job.labels, job.subtasks[0].keys], [3, { team: "data", run: "7" }, ["customer-1"]]);
+      assert.equal(job.webhook, "https://example.com/hook");
       assert.deepEqual([job.priority, job.after, job.expires_at - job.created_at], ["high", ["job_1", "job_2"], 3_600_000]);
       await page.getByText("high", { exact: true }).waitFor();
       await page.getByText("After the success of").waitFor();

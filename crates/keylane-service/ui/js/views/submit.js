@@ -41,6 +41,7 @@ export function showSubmit({ app, root, signal, title }) {
         fields.delay.element,
         fields.expires.element,
         fields.after.element,
+        fields.webhook.element,
         fields.attempts.element,
         fields.timeout.element,
         fields.onError.element,
@@ -113,6 +114,7 @@ function makeFields() {
     delay: field("Delay", h("input", { type: "number", min: 0, placeholder: "0" }), "Seconds until it may start"),
     expires: field("Expiry", h("input", { type: "number", min: 0.001, step: "any" }), "Seconds until nothing of it starts"),
     after: field("After", h("input", { placeholder: "job_…, job_…" }), "Jobs that must succeed before"),
+    webhook: field("Webhook", h("input", { type: "url", placeholder: "https://…" }), "Gets a signed request at its end"),
     attempts: field("Attempts", h("input", { type: "number", min: 1, placeholder: "as its kind" })),
     timeout: field(
       "Timeout",
@@ -169,7 +171,7 @@ function field(word, input, hint) {
  */
 function bodyOf(fields) {
   const { kind, name, key, payload, labels, priority, weight, delay, expires, after } = fields;
-  const { attempts, timeout, onError, onFail } = fields;
+  const { webhook, attempts, timeout, onError, onFail } = fields;
   if (!kind.input.value) throw new Error("Kind: choose one.");
   const given = payloadOf(payload.input.value);
   const isList = given !== null && typeof given === "object" && Array.isArray(given.subtasks);
@@ -185,6 +187,7 @@ function bodyOf(fields) {
     priority: priority.input.value || undefined,
     weight: whole(weight.input),
     after: after.input.value.trim() === "" ? undefined : after.input.value.split(",").map((id) => id.trim()),
+    webhook: webhook.input.value.trim() || undefined,
     expires_ms: seconds(expires.input),
     delay_ms: seconds(delay.input),
     attempts: whole(attempts.input),

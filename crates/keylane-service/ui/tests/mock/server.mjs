@@ -224,6 +224,7 @@ const FIELDS = new Set([
   "priority",
   "after",
   "after_on",
+  "webhook",
   "expires_ms",
   "subtasks",
   "payload",
