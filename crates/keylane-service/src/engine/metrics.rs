@@ -13,7 +13,7 @@ use super::store_status::{StoreHealth, StoreStatus};
 use crate::kind_registry::KindRegistry;
 use crate::store::Store;
 use crate::tenant::Tenant;
-use crate::wire::Summary;
+use crate::wire::{JobState, Summary};
 
 /// Metrics of the service.
 #[derive(Debug)]
@@ -88,10 +88,11 @@ impl Metrics<'_> {
                 ("{outcome=\"cancelled\"}", number(totals.jobs_cancelled)),
             ],
         )?;
-        let jobs: Vec<(String, f64)> = summary
-            .jobs
-            .iter()
-            .map(|(state, count)| (format!("{{state=\"{state}\"}}"), number(*count)))
+        // States without jobs too: a series that ends looks like a server that does not answer.
+        let unfinished = JobState::ALL.into_iter().filter(|state| !state.is_final());
+        let of_state = |state: JobState| summary.jobs.get(state.as_str()).copied().unwrap_or(0);
+        let jobs: Vec<(String, f64)> = unfinished
+            .map(|state| (format!("{{state=\"{}\"}}", state.as_str()), number(of_state(state))))
             .collect();
         let jobs: Vec<(&str, f64)> =
             jobs.iter().map(|(labels, value)| (&**labels, *value)).collect();
