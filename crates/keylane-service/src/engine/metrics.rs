@@ -39,8 +39,12 @@ impl Metrics<'_> {
         self.backups.write_metrics(&mut text).expect("writing to a string does not fail");
         let webhooks = self.state.lock().deliveries.write_metrics(&mut text);
         webhooks.expect("writing to a string does not fail");
-        let durations = self.state.lock().durations.clone();
-        durations.write_metrics(self.kinds, &mut text).expect("writing to a string does not fail");
+        let engine = self.state.lock();
+        let (durations, waits) =
+            (engine.durations.clone(), engine.scheduler.wait_durations().clone());
+        drop(engine);
+        let written = durations.write_metrics(self.kinds, &waits, &mut text);
+        written.expect("writing to a string does not fail");
         text
     }
 

@@ -94,6 +94,8 @@ pub(super) struct ScheduledJob {
     pub(super) stopped: LinkedList,
     /// Subtasks without keys that wait for a slot.
     pub(super) fresh: UnstartedRanges,
+    /// When the last of them came.
+    pub(super) fresh_since: u64,
     /// Other unfinished tasks.
     pub(super) roll: UnfinishedTasks,
     /// Its entries in the entry queue; most jobs have one or none.

@@ -95,6 +95,7 @@ impl Scheduler {
     pub(super) fn wait_again(&mut self, task: u32, now: u64) {
         let slot = self.tasks[task].job;
         self.leave_phase(slot, task);
+        self.note_slot_wait(task, now);
         self.enter_phase(slot, task, TaskPhase::Waiting);
         let share = self.share(slot);
         self.allocator.unready(share, 1, now);

@@ -349,6 +349,7 @@ impl Scheduler {
                 {
                     let job = &mut self.jobs[slot];
                     job.fresh.push(first, len, attempts_made);
+                    job.fresh_since = now;
                     job.counts.entering -= u64::from(len);
                     job.counts.ready += u64::from(len);
                     entered.ready += u64::from(len);
@@ -380,7 +381,7 @@ impl Scheduler {
     ) {
         let NewSubtask { number, keys, attempts_made } = subtask;
         assert!(number <= Step::LAST_SUBTASK, "a subtask's number is at most 2^32 - 3");
-        let task = self.tasks.insert(ScheduledTask::new(slot, number, attempts_made));
+        let task = self.tasks.insert(ScheduledTask::new(slot, number, attempts_made, now));
         let is_latest = match self.jobs[slot].has_barriers {
             true => self.enter_beside_barriers(slot, task, keys, now),
             false => self.lanes.enter(&mut self.tasks, task, keys, self.jobs[slot].limit, now),

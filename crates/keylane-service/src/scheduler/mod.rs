@@ -97,7 +97,7 @@
 //! `state.rs` has the state and the acceptance of jobs, `large_jobs.rs` entry and exit in slices,
 //! `next_start.rs` the next start and the limits of kinds, `run_end.rs` the effects of an end,
 //! `tenant_control.rs` the limits of tenants,
-//! `job_commands.rs` and `key_commands.rs` the commands of operators, `explain.rs` the queries,
+//! `job_commands.rs` and `key_commands.rs` the commands of operators, `explain.rs` and `waits.rs` the queries,
 //! `supersede.rs` replacement, `restore.rs` restarts and clock changes. Data structures: `lanes.rs` for the order, `job.rs`,
 //! `unfinished_tasks.rs`, `task.rs`, `kinds.rs`, `tenants.rs`, `key_rates.rs` and `rate_waits.rs`, `token_bucket.rs`, `timers.rs`, `steady_time.rs`,
 //! `packed_subtasks.rs`, `incremental_work.rs`, `entry_queue_keys.rs`, and below them `slab.rs` and
@@ -138,6 +138,7 @@ mod timers;
 mod token_bucket;
 mod unfinished_tasks;
 
+mod waits;
 pub use entry_queue_keys::KeySet;
 pub use key_commands::{RetriedSubtask, SkippedSubtask};
 pub use large_jobs::{ReleasedMemory, SliceResult};
@@ -154,3 +155,5 @@ pub use results::{
 pub use run::{RunEnd, RunStart, StaleFence, Step, SubtaskFate};
 pub use settings::{KindId, KindLimits, RateLimit, SchedulerSettings, TenantSettings};
 pub use state::Scheduler;
+pub use waits::WaitCounts;
+pub(crate) use waits::WaitDurations;

@@ -223,7 +223,7 @@ impl Scheduler {
         let job = &mut self.jobs[slot];
         let StepState::Pending(made) = job.split else { unreachable!("a split begins once") };
         job.split = StepState::Task;
-        let task = self.tasks.insert(ScheduledTask::new(slot, Step::Split.number(), made));
+        let task = self.tasks.insert(ScheduledTask::new(slot, Step::Split.number(), made, now));
         job.roll.begin(Step::Split.number(), task);
         let share = self.share(slot);
         self.allocator.hold_splitter(share, true, now);
@@ -241,7 +241,7 @@ impl Scheduler {
         }
         let (number, made) = job.fresh.pop().expect("the allocator knows what is ready");
         job.counts.ready -= 1;
-        let task = self.tasks.insert(ScheduledTask::new(slot, number, made));
+        let task = self.tasks.insert(ScheduledTask::new(slot, number, made, job.fresh_since));
         job.roll.begin(number, task);
         task
     }
@@ -252,6 +252,7 @@ impl Scheduler {
         self.runs.insert(fence, RunningTask { task, since: now, rule, is_restored: false });
         self.lanes.keep_from_replacement(&self.tasks, task);
         self.take_key_tokens(slot, task, now);
+        self.note_slot_wait(task, now);
         let begun = &mut self.tasks[task];
         begun.attempts += 1;
         begun.at = fence;

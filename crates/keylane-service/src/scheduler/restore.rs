@@ -157,7 +157,7 @@ impl Scheduler {
         let made = job.fresh.remove(number)?;
         job.counts.ready -= 1;
         self.allocator.unready(share, 1, now);
-        let task = self.tasks.insert(ScheduledTask::new(slot, number, made));
+        let task = self.tasks.insert(ScheduledTask::new(slot, number, made, now));
         self.jobs[slot].roll.begin(number, task);
         Some(task)
     }

@@ -100,11 +100,13 @@ impl Scheduler {
     fn keep_for_again(&mut self, slot: u32, task: u32, at: Option<u64>, now: u64) {
         match at {
             Some(at) => {
+                self.waits.backoff.record(at.saturating_sub(now));
                 self.tasks[task].at = at;
                 self.enter_phase(slot, task, TaskPhase::BackingOff);
                 self.timers.set(at, TimerEvent::Attempt(task));
             }
             None => {
+                self.tasks[task].at = now;
                 self.enter_phase(slot, task, TaskPhase::Waiting);
                 self.wake(task, now);
             }
@@ -138,7 +140,10 @@ impl Scheduler {
     /// Makes a task ready that waited, backed off or was stopped, unless it is blocked.
     pub(super) fn wake(&mut self, task: u32, now: u64) {
         let slot = self.tasks[task].job;
-        self.leave_phase(slot, task);
+        let has_waited = self.leave_phase(slot, task) == TaskPhase::Waiting;
+        if !has_waited {
+            self.tasks[task].at = now;
+        }
         if !self.tasks[task].is_subtask() {
             self.let_step_go(slot, now);
         }
@@ -147,6 +152,9 @@ impl Scheduler {
         }
         if self.lacks_key_token(slot, task, now) {
             return self.enter_phase(slot, task, TaskPhase::Waiting);
+        }
+        if has_waited {
+            self.note_key_wait(task, now);
         }
         self.enter_phase(slot, task, TaskPhase::Ready);
         let share = self.share(slot);

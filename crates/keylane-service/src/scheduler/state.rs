@@ -18,6 +18,7 @@ use super::slab::Slab;
 use super::task::{ScheduledTask, TaskPhase, TaskSlab};
 use super::tenants::TenantTable;
 use super::timers::{TimerEvent, Timers};
+use super::waits::WaitDurations;
 use super::{
     AcceptResult, AddError, DecisionView, JobOutcome, NewJob, NewSubtask, SchedulerSettings, Step,
     SubtaskCounts, SubtaskFate,
@@ -78,6 +79,8 @@ pub struct Scheduler {
     /// Difference between the caller's clock and the steady clock (`steady_time.rs`).
     pub(super) offset: i64,
     pub(super) draining: bool,
+    /// Durations for which subtasks have waited.
+    pub(super) waits: WaitDurations,
     /// Maximum number of active jobs, as in the allocator.
     pub(super) max_active: Option<usize>,
     /// Last decisions, newest last, and the number to keep.
@@ -148,6 +151,7 @@ impl Scheduler {
             now: 0,
             offset: 0,
             draining: false,
+            waits: WaitDurations::default(),
             max_active: settings.max_active,
             decisions: VecDeque::new(),
             decisions_kept: settings.decisions_kept,
@@ -525,7 +529,8 @@ impl Scheduler {
             let is_exhausted = made >= job.attempts_allowed;
             if job.outcome() == JobOutcome::Succeeded && !is_exhausted {
                 job.fan_in = StepState::Task;
-                let task = self.tasks.insert(ScheduledTask::new(slot, Step::FanIn.number(), made));
+                let task = ScheduledTask::new(slot, Step::FanIn.number(), made, now);
+                let task = self.tasks.insert(task);
                 self.jobs[slot].roll.begin(Step::FanIn.number(), task);
                 self.enter_phase(slot, task, TaskPhase::Waiting);
                 self.wake(task, now);

@@ -37,7 +37,7 @@ pub(super) struct ScheduledTask {
     /// In the list of its job's tasks that are in the same phase, if there is one.
     pub(super) link: ListLink,
     pub(super) phase: TaskPhase,
-    /// The fence of its run, or when its next attempt is.
+    /// While it waits or is ready: since when. While it runs: the fence. While it backs off: the time of its next attempt.
     pub(super) at: u64,
 }
 
@@ -57,8 +57,9 @@ impl Default for ScheduledTask {
 }
 
 impl ScheduledTask {
-    pub(super) fn new(job: u32, number: u32, attempts: u32) -> Self {
-        ScheduledTask { job, number, attempts, ..ScheduledTask::default() }
+    /// Returns a task that has waited since the time `at`.
+    pub(super) fn new(job: u32, number: u32, attempts: u32, at: u64) -> Self {
+        ScheduledTask { job, number, attempts, at, ..ScheduledTask::default() }
     }
 
     /// Whether it is a subtask, and not a step of the job.

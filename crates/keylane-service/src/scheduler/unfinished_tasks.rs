@@ -175,7 +175,7 @@ mod tests {
         let mut tasks = TaskSlab::new();
         let mut roll = UnfinishedTasks::default();
         let all: Vec<u32> =
-            (0..2000).map(|number| tasks.insert(ScheduledTask::new(5, number, 0))).collect();
+            (0..2000).map(|number| tasks.insert(ScheduledTask::new(5, number, 0, 0))).collect();
         (0..2000).for_each(|number| roll.enter(number, all[number as usize]));
         for number in (0..2000).rev().step_by(3) {
             roll.leave(&tasks, 5, number, all[number as usize]);
@@ -186,7 +186,7 @@ mod tests {
         let sample: Vec<u32> = roll.spread(&tasks, 5, 64).collect();
         assert!(sample.len() > 20 && sample.len() <= 64, "{}", sample.len());
         // A number that comes again, in a reused slot.
-        let again = tasks.insert(ScheduledTask::new(5, 1999, 1));
+        let again = tasks.insert(ScheduledTask::new(5, 1999, 1, 0));
         roll.enter(1999, again);
         assert_eq!(roll.find(&tasks, 5, 1999), Some(again));
         let mut taken = Vec::new();
@@ -200,7 +200,7 @@ mod tests {
         let mut tasks = TaskSlab::new();
         let mut roll = UnfinishedTasks::default();
         let all: Vec<u32> =
-            (0..5000).map(|number| tasks.insert(ScheduledTask::new(5, number, 0))).collect();
+            (0..5000).map(|number| tasks.insert(ScheduledTask::new(5, number, 0, 0))).collect();
         (0..5000).for_each(|number| roll.enter(number, all[number as usize]));
         for number in 0..5000 {
             roll.leave(&tasks, 5, number, all[number as usize]);

@@ -13,6 +13,7 @@ mod shared;
 mod tenants;
 mod timeline;
 
+mod waits;
 use super::{NewJob, NewSubtask, RunStart, Scheduler, SchedulerSettings, Step};
 use crate::JobNumber;
 
