@@ -137,9 +137,10 @@ mod tests;
 mod timers;
 mod token_bucket;
 mod unfinished_tasks;
-
+mod wait_totals;
 mod waits;
 pub use entry_queue_keys::KeySet;
+
 pub use key_commands::{RetriedSubtask, SkippedSubtask};
 pub use large_jobs::{ReleasedMemory, SliceResult};
 pub use new_job::{EndedCounts, JobFailurePolicy, KeyFailurePolicy, NewJob, NewSubtask};
@@ -155,5 +156,5 @@ pub use results::{
 pub use run::{RunEnd, RunStart, StaleFence, Step, SubtaskFate};
 pub use settings::{KindId, KindLimits, RateLimit, SchedulerSettings, TenantSettings};
 pub use state::Scheduler;
-pub use waits::WaitCounts;
-pub(crate) use waits::WaitDurations;
+pub use wait_totals::WaitCounts;
+pub(crate) use wait_totals::WaitDurations;

@@ -18,7 +18,7 @@ use super::slab::Slab;
 use super::task::{ScheduledTask, TaskPhase, TaskSlab};
 use super::tenants::TenantTable;
 use super::timers::{TimerEvent, Timers};
-use super::waits::WaitDurations;
+use super::wait_totals::WaitDurations;
 use super::{
     AcceptResult, AddError, DecisionView, JobOutcome, NewJob, NewSubtask, SchedulerSettings, Step,
     SubtaskCounts, SubtaskFate,
