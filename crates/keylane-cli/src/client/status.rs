@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use clap::Args;
-use keylane_service::wire::{Job, JobPriority, Timestamp};
+use keylane_service::wire::{Job, JobPriority, KeyChain, Timestamp};
 
 use super::error::settle;
 use super::job_filter::JobFilter;
@@ -88,6 +88,7 @@ fn details(job: &Job, now: Timestamp) -> String {
         ("cancelled", job.after_failed.as_ref().map(|id| format!("because {id} did not succeed"))),
         ("began", job.started_at.map(ago)),
         ("ended", job.ended_at.map(ago)),
+        ("longest", job.longest_key.as_ref().map(|chain| chain_text(chain, job.useful_workers))),
         ("trace", job.traceparent.clone()),
         ("result", job.result.as_ref().map(|result| result.get().to_owned())),
     ];
@@ -101,6 +102,14 @@ fn details(job: &Job, now: Timestamp) -> String {
         let _ = writeln!(text, "  {what:<10}  {}", because(reason));
     }
     text
+}
+
+fn chain_text(chain: &KeyChain, useful_workers: Option<u64>) -> String {
+    let KeyChain { key, subtasks } = chain;
+    let useful = useful_workers.map_or_else(String::new, |workers| {
+        format!("; more than {workers} workers do not end the job earlier")
+    });
+    format!("key {key}: {subtasks} subtasks one after another{useful}")
 }
 
 fn list(args: &StatusArgs, server: &ServerClient) -> anyhow::Result<()> {
@@ -144,6 +153,7 @@ mod tests {
     #[test]
     fn a_job_is_shown_with_why_it_waits() {
         let job = job(r#"{"name": "nightly\u001b[2J", "labels": {"team": "a"},
+                "longest_key": {"key": "u7", "subtasks": 275}, "useful_workers": 2,
                 "traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "waiting_because": [
                 {"reason": "key_order", "text": "behind others of `u7`", "count": 500},
                 {"reason": "no_slot", "text": "all slots are busy", "count": 40}]}"#);
@@ -154,6 +164,7 @@ job_0199aaaaaaaa7000800000000000000a running: 450 of 1000 done, 3 failed; 10 run
   name        nightly\\u{1b}[2J
   labels      team=a
   accepted    2026-01-31T12:00:00.000Z, 1 min 30 s ago
+  longest     key u7: 275 subtasks one after another; more than 2 workers do not end the job earlier
   trace       00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01
   waits       500 × behind others of `u7`
               40 × all slots are busy

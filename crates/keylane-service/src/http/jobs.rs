@@ -159,6 +159,7 @@ async fn explain(
     _: Reader,
     JobPath(id): JobPath,
 ) -> Result<Json<Explained>, ApiError> {
-    let because = blocking(&state.core, move |core| core.query.explain(id)).await?;
-    Ok(Json(Explained { because }))
+    let job = blocking(&state.core, move |core| core.query.job(id)).await?;
+    let Job { waiting_because: because, longest_key, useful_workers, .. } = job;
+    Ok(Json(Explained { because, longest_key, useful_workers }))
 }

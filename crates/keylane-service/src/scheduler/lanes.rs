@@ -133,6 +133,11 @@ struct LanePlace {
 }
 
 impl LanePlace {
+    /// Whether no other task runs with the key beside its task.
+    fn runs_alone(&self) -> bool {
+        !self.is_shared && self.limit == 0
+    }
+
     fn link(&mut self) -> &mut ListLink {
         &mut self.link
     }
@@ -624,6 +629,22 @@ impl Lanes {
         let behind = (!is_front && behind != NONE).then(|| self.places[behind].task);
         let limit = waits_for_room.then_some(limit);
         LanePosition { lane, ahead, behind, is_shared, is_front, limit }
+    }
+
+    /// Tasks in a lane from the last to the first, each with whether it runs alone with the key.
+    pub(super) fn tasks_backward(&self, lane: u32) -> impl Iterator<Item = (u32, bool)> {
+        let mut next = self.lanes[lane].line.last;
+        std::iter::from_fn(move || {
+            let place = (next != NONE).then(|| &self.places[next])?;
+            next = place.link.before;
+            Some((place.task, place.runs_alone()))
+        })
+    }
+
+    /// Tasks in a lane from the first to the last, each with whether it runs alone with the key.
+    pub(super) fn tasks_forward(&self, lane: u32) -> impl Iterator<Item = (u32, bool)> {
+        let all = self.lanes[lane].line.iter(&self.places, |place| &place.link);
+        all.map(|place| (self.places[place].task, self.places[place].runs_alone()))
     }
 
     /// Lanes with a head, the oldest head first.

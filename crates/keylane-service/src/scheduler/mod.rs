@@ -109,6 +109,7 @@ mod explain;
 mod incremental_work;
 mod job;
 mod job_commands;
+mod key_chain;
 mod key_commands;
 mod key_rates;
 mod kinds;
@@ -139,8 +140,9 @@ mod token_bucket;
 mod unfinished_tasks;
 mod wait_totals;
 mod waits;
-pub use entry_queue_keys::KeySet;
 
+pub use entry_queue_keys::KeySet;
+pub use key_chain::KeyChain;
 pub use key_commands::{RetriedSubtask, SkippedSubtask};
 pub use large_jobs::{ReleasedMemory, SliceResult};
 pub use new_job::{EndedCounts, JobFailurePolicy, KeyFailurePolicy, NewJob, NewSubtask};

@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 
 use super::number::{required_whole, whole};
 use super::object::objects;
-use super::{Because, Timestamp};
+use super::{Because, KeyChain, Timestamp};
 use crate::KeyClaim;
 
 /// Job to submit: `POST /v1/jobs`.
@@ -387,6 +387,13 @@ pub struct Job {
     /// subtask has ended, and while subtasks wait for an operator, a worker or disk space.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eta_ms: Option<u64>,
+    /// Key with the longest chain of subtasks that run one after another before the job can end; found from a sample.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub longest_key: Option<KeyChain>,
+    /// Number of workers beyond which more do not end the job earlier, if all subtasks take equally long: its unfinished
+    /// subtasks divided by this chain.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub useful_workers: Option<u64>,
     /// `traceparent` of its submission (W3C Trace Context).
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub traceparent: Option<String>,
@@ -488,4 +495,10 @@ pub struct RetrySubtask {
 pub(crate) struct Explained {
     /// Reasons, most frequent first.
     pub(crate) because: Vec<Because>,
+    /// As in the job.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) longest_key: Option<KeyChain>,
+    /// As in the job.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) useful_workers: Option<u64>,
 }

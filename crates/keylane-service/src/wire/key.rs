@@ -53,3 +53,12 @@ pub struct KeyHead {
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub shared: bool,
 }
+
+/// Unfinished subtasks that run one after another because they have a key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct KeyChain {
+    /// The key.
+    pub key: String,
+    /// Number of the subtasks, those of all jobs included.
+    pub subtasks: u64,
+}

@@ -39,7 +39,7 @@ pub use job::{
     OnError, OnFail, RetryOnly, RetryRequest, RetrySubtask, SubmitJob, SubmitSubtask,
 };
 pub(crate) use job::{DEFAULT_TENANT, Explained};
-pub use key::{KeyHead, KeyState, KeyView};
+pub use key::{KeyChain, KeyHead, KeyState, KeyView};
 pub use kind::{KindPatch, KindSetting, KindView, PauseKindRequest, ResetKindRequest};
 pub use lease::{
     Claim, ClaimRequest, CompleteRequest, FailRequest, HeartbeatRequest, HeartbeatResponse, Lease,

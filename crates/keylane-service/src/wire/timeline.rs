@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::Timestamp;
+use super::{KeyChain, Timestamp};
 
 /// Use of a slot by an attempt, for a picture of the slots over time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -77,6 +77,9 @@ pub struct Summary {
     pub retried_total: u64,
     /// Keys with unfinished subtasks.
     pub keys: u64,
+    /// Key with the most unfinished subtasks, if one has several.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub longest_key: Option<KeyChain>,
     /// Time for which the oldest head of a key has been its head, in milliseconds.
     pub oldest_head_ms: u64,
     /// Size of the store on disk, in bytes: its file and its write-ahead log.

@@ -49,6 +49,8 @@
  * @property {string} [after_failed]
  * @property {string} [webhook]
  * @property {number} [eta_ms]
+ * @property {KeyChain} [longest_key]
+ * @property {number} [useful_workers]
  * @property {Because[]} [waiting_because]
  * @property {unknown} [result]
  * @property {string} [error]
@@ -165,6 +167,8 @@
  * @property {number} store_bytes
  * @property {string} store
  * @property {number} websockets
+ * @typedef {{key: string, subtasks: number}} KeyChain
+ *
  * @property {string} started_at
  * @property {boolean} draining
  *
@@ -179,6 +183,7 @@
  * @property {Summary} [summary]
  * @property {Timeline} [timeline]
  *
+ * @property {KeyChain} [longest_key]
  * @typedef {object} Version
  * @property {string} name
  * @property {string} version

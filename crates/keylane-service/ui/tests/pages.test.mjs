@@ -59,7 +59,7 @@ describe("overview", () => {
       await page.goto(`${mock.url}#/`);
       await page.reload();
       await page.getByText("No jobs yet").waitFor();
-      assert.equal(await page.locator(".tile .unknown").count(), 8);
+      assert.equal(await page.locator(".tile .unknown").count(), 9);
       assert.doesNotMatch((await page.locator(".tiles").textContent()) ?? "", /\d/);
       await page.unrouteAll({ behavior: "ignoreErrors" });
     }));
@@ -431,6 +431,13 @@ describe("a job", () => {
       assert.match(page.url(), /state=running&key=k1/);
       await rows.getByRole("link", { name: "#1" }).click();
       await page.getByText('"steady": true').waitFor();
+    }));
+
+  test("a job says which key decides its end, and how many workers are of use", () =>
+    on({ path: "jobs" }, async ({ page }) => {
+      await page.getByRole("link", { name: "Catalogue import" }).click();
+      await page.getByText(/^Key supplier-\d decides the end: \d+ subtasks one after another/).waitFor();
+      await page.getByText(/More than \d+ workers? at a time do not end the job earlier/).waitFor();
     }));
 
   test("a subtask says why it waits", () =>

@@ -4,6 +4,7 @@ use serde_json::value::RawValue;
 
 use super::Query;
 use super::reason_text::{because_of, is_held_open_ended, is_open_ended};
+use super::summary::chain_view;
 use super::text::raw;
 use crate::engine::clock::Clock;
 use crate::engine::engine_state::{ActiveJob, EngineState};
@@ -70,7 +71,11 @@ pub(in crate::engine) fn live_view(
         let (now_ms, released_ms) = (clock.steady_ms(), engine.released_ms);
         live.pace.and_then(|pace| pace.eta(now_ms, released_ms, ended, total))
     };
-    Some(Job { waiting_because, eta_ms, ..view })
+    let chain = engine.scheduler.longest_chain(number).filter(|chain| chain.subtasks > 1);
+    let unfinished = engine.scheduler.counts(number).unwrap_or_default().unfinished();
+    let useful_workers = chain.as_ref().map(|chain| unfinished.div_ceil(chain.subtasks).max(1));
+    let longest_key = chain.as_ref().map(chain_view);
+    Some(Job { waiting_because, eta_ms, longest_key, useful_workers, ..view })
 }
 
 /// Adds the failure of the last attempt at a subtask, if it is known.
@@ -139,6 +144,8 @@ fn plain_view(id: JobId, head: &JobDefinition, created: Timestamp, counts: Count
         after_failed: head.after_failed.map(|id| id.to_string()),
         webhook: head.webhook.clone(),
         eta_ms: None,
+        longest_key: None,
+        useful_workers: None,
         traceparent: head.trace.as_ref().map(|trace| trace.traceparent().to_owned()),
         tracestate: head.trace.as_ref().and_then(|trace| trace.tracestate().map(str::to_owned)),
         waiting_because: Vec::new(),
@@ -382,11 +389,6 @@ impl Query {
     fn view(&self, stored: &StoredJob) -> Result<Job, RequestError> {
         let live = live_view(&self.kinds, &self.state.lock(), stored.number, &self.clock);
         live.map_or_else(|| self.stored_view(stored, false), Ok)
-    }
-
-    /// Returns the reasons why a job's subtasks wait.
-    pub(crate) fn explain(&self, id: JobId) -> Result<Vec<Because>, RequestError> {
-        self.job(id).map(|job| job.waiting_because)
     }
 
     pub(super) fn total(&self, id: JobId) -> Result<SubtaskNumber, RequestError> {

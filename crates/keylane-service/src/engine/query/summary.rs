@@ -19,8 +19,8 @@ use crate::kind_registry::KindEntry;
 use crate::request_error::RequestError;
 use crate::scheduler::{self, KeySort, UnfinishedState};
 use crate::wire::{
-    Decision, JobState, KeyHead, KeyState, KeyView, KindView, RunningSubtask, SchedulerView, Slice,
-    Summary, Timeline, Timestamp,
+    Decision, JobState, KeyChain, KeyHead, KeyState, KeyView, KindView, RunningSubtask,
+    SchedulerView, Slice, Summary, Timeline, Timestamp,
 };
 
 /// Maximum number of paused keys that are checked for keys without subtasks.
@@ -150,6 +150,7 @@ impl Query {
         let slots = engine.scheduler.slots();
         let jobs = states.into_iter().map(|(state, count)| (state.as_str().into(), count));
         let oldest = engine.scheduler.keys(KeySort::HeadAge, 1).pop().and_then(|key| key.head);
+        let longest = engine.scheduler.longest_key();
         let totals = engine.totals;
         let store = match &*self.status.health() {
             StoreHealth::Well => "ok",
@@ -170,6 +171,7 @@ impl Query {
             superseded_total: totals.superseded,
             retried_total: totals.retried,
             keys: slots.keys as u64,
+            longest_key: longest.map(|chain| chain_view(&chain)),
             oldest_head_ms: oldest.map_or(0, |head| now.0.saturating_sub(head.since)),
             store_bytes,
             store: store.into(),
@@ -222,6 +224,11 @@ fn kind_view(entry: &KindEntry, running: u64) -> KindView {
         pause_reason: pause.and_then(|pause| pause.reason.clone()),
         changed: changed.changed(),
     }
+}
+
+/// Returns a chain of subtasks for an answer.
+pub(super) fn chain_view(chain: &scheduler::KeyChain) -> KeyChain {
+    KeyChain { key: text_of(&chain.key), subtasks: chain.subtasks }
 }
 
 fn running_view(engine: &EngineState, running: &RunningAttempt) -> RunningSubtask {

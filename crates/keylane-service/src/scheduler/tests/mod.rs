@@ -2,6 +2,7 @@
 
 mod check;
 mod controls;
+mod key_chain;
 mod key_rates;
 mod kinds;
 mod latest;
@@ -12,8 +13,8 @@ mod priorities;
 mod shared;
 mod tenants;
 mod timeline;
-
 mod waits;
+
 use super::{NewJob, NewSubtask, RunStart, Scheduler, SchedulerSettings, Step};
 use crate::JobNumber;
 

@@ -2,13 +2,13 @@
 
 import { call, curl, get, jobPath } from "../api.js";
 import { every, fill, h, refill, setText } from "../dom.js";
-import { count, duration, jobTitle, newer } from "../format.js";
+import { count, duration, jobTitle, newer, plural } from "../format.js";
 import { actionBar, jobActions } from "../parts/actions.js";
 import { becauseList } from "../parts/because.js";
 import { lanesPanel } from "../parts/lanes.js";
 import { pageHead } from "../parts/page.js";
 import { payload } from "../parts/payload.js";
-import { ago, button, eta, failure, panel, progressBar, progressText, skeleton, stateBadge } from "../parts/small.js";
+import { ago, button, eta, failure, keyLink, panel, progressBar, progressText, skeleton, stateBadge } from "../parts/small.js";
 import { copy } from "../parts/toast.js";
 import { weightField } from "../parts/weight.js";
 import { href } from "../route.js";
@@ -99,7 +99,7 @@ function jobPage(view, first, part, reload) {
   });
   const progress = progressPart();
   const facts = factsPart(app, first, reload);
-  const why = whyPart(view, first.id);
+  const why = whyPart(view, first.id, progress.showChain);
   const tabs = h("nav", { class: "segments", "aria-label": "Sections of this job" });
   const body = h("div");
   fill(
@@ -144,13 +144,26 @@ function progressPart() {
   bar.element.classList.add("is-large");
   const words = h("p", { class: "hint" });
   const numbers = h("dl", { class: "counts" });
-  const element = panel("Progress", { side: words }, h("div", { class: "panel-body" }, bar.element, numbers));
+  const chain = h("p", { class: "hint" });
+  const element = panel("Progress", { side: words }, h("div", { class: "panel-body" }, bar.element, numbers, chain));
+  const showChain = (/** @type {Pick<Job, "longest_key" | "useful_workers">} */ { longest_key: longest, useful_workers: workers }) =>
+    refill(chain, JSON.stringify([longest, workers]), () =>
+      longest && workers !== undefined
+        ? [
+            "Key ",
+            keyLink(longest.key),
+            ` decides the end: ${plural(longest.subtasks, "subtask")} one after another. More than ${plural(workers, "worker")} at a time do not end the job earlier.`,
+          ]
+        : null,
+    );
   const update = (/** @type {Job} */ job) => {
     bar.update(job.counts, job.progress, jobTitle(job));
     setText(
       words,
       `${progressText(job.counts, job.progress)}${isFinal(job.state) || job.eta_ms === undefined ? "" : `, ${eta(job.eta_ms)} left`}`,
     );
+    // An event has no chain. What was said before stays until the next answer.
+    if (isFinal(job.state) || job.longest_key) showChain(job);
     refill(numbers, JSON.stringify(job.counts), () =>
       COUNTED.map((name) =>
         h(
@@ -162,7 +175,7 @@ function progressPart() {
       ),
     );
   };
-  return { element, update };
+  return { element, update, showChain };
 }
 
 /**
@@ -232,8 +245,9 @@ function jobLinks(ids) {
  * The reasons: in short from the job itself, at length from the server's explanation.
  * @param {import("../main.js").View} view
  * @param {string} id
+ * @param {(explained: Pick<Job, "longest_key" | "useful_workers">) => void} showChain
  */
-function whyPart({ app, signal }, id) {
+function whyPart({ app, signal }, id, showChain) {
   const body = h("div");
   const element = panel("Why it waits", { side: h("a", { href: href(["allocation"]) }, "How slots are shared") }, body);
   let isOver = false;
@@ -250,8 +264,10 @@ function whyPart({ app, signal }, id) {
   const ask = async () => {
     if (isOver) return;
     try {
-      const { because } = await call(`${jobPath(id)}/explain`, { signal });
-      if (!isOver) show(because);
+      const explained = await call(`${jobPath(id)}/explain`, { signal });
+      if (isOver) return;
+      show(explained.because);
+      showChain(explained);
     } catch {
       // What the job itself said stays.
     }

@@ -60,6 +60,7 @@ function tiles({ app, signal }) {
     backing: tile("Backing off"),
     failed: tile("Failed"),
     head: tile("Oldest head"),
+    longest: tile("Longest key"),
     store: tile("Store"),
   };
   const update = () => {
@@ -81,6 +82,12 @@ function tiles({ app, signal }) {
     );
     all.failed.element.dataset.how = summary.failed_total > 0 ? "bad" : "";
     all.head.set(summary.keys > 0 ? duration(summary.oldest_head_ms) : "–");
+    const { longest_key: longest } = summary;
+    const left = summary.waiting + summary.ready + summary.backing_off + summary.busy;
+    all.longest.set(
+      longest ? short(longest.subtasks) : "–",
+      longest ? `${longest.key}: up to ${plural(Math.max(1, Math.ceil(left / longest.subtasks)), "useful worker")}` : "",
+    );
     all.store.set(bytes(summary.store_bytes), summary.store);
     all.store.element.dataset.how = summary.store === "ok" ? "" : "bad";
   };

@@ -555,6 +555,19 @@ export class Engine extends EventEmitter {
     };
   }
 
+  /** The key that decides the job's end, found among its first unfinished subtasks. */
+  chain(job) {
+    const open = job.subtasks.filter(({ state }) => state !== undefined && !FINAL.has(state) && state !== "skipped");
+    const keys = new Set(open.slice(0, 64).flatMap(({ keys: own }) => own));
+    const chains = [...keys].map((key) => {
+      const lane = this.keys.get(key);
+      return { key, subtasks: lane.queue.findLastIndex((subtask) => subtask.job === job) + 1 - lane.first };
+    });
+    const [longest] = chains.sort((a, b) => b.subtasks - a.subtasks);
+    if (!longest || longest.subtasks < 2) return {};
+    return { longest_key: longest, useful_workers: Math.max(1, Math.ceil(open.length / longest.subtasks)) };
+  }
+
   because(job) {
     const { waiting, ready, backing_off } = job.counts;
     if (job.state === "scheduled")
@@ -714,6 +727,7 @@ export class Engine extends EventEmitter {
 
   #tick() {
     const { slices, next } = this.timeline(this.#sentUpTo);
+      longest_key: longestOf(heads),
     this.#sentUpTo = next;
     const over = Math.max(0, slices.length - this.running.size - SLICES_A_TICK);
     this.#dropped = over;
@@ -742,3 +756,10 @@ export class Engine extends EventEmitter {
 }
 
 const isOver = (subtask) => ["succeeded", "failed", "cancelled", "skipped", "superseded"].includes(subtask.state);
+
+/** The key with the most unfinished subtasks, if one has several. */
+function longestOf(lanes) {
+  const length = (lane) => lane.queue.length - lane.first;
+  const [longest] = lanes.toSorted((a, b) => length(b) - length(a));
+  return longest && length(longest) > 1 ? { key: longest.key, subtasks: length(longest) } : undefined;
+}

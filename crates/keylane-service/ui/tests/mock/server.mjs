@@ -263,8 +263,8 @@ function listed(engine, query) {
 function read(engine, url, id, verb, number, what) {
   const job = engine.job(id);
   const query = url.searchParams;
-  if (verb === undefined) return [200, engine.view(job)];
-  if (verb === "explain") return [200, { because: engine.because(job) }];
+  if (verb === undefined) return [200, { ...engine.view(job), ...engine.chain(job) }];
+  if (verb === "explain") return [200, { because: engine.because(job), ...engine.chain(job) }];
   if (verb === "subtasks" && what === "logs") return [200, { items: engine.subtask(id, number).logs ?? [] }];
   if (verb === "subtasks" && number !== undefined) return [200, engine.subtaskView(engine.subtask(id, number))];
   if (verb === "subtasks") {
