@@ -70,6 +70,7 @@ struct ServerTable {
     backup_folder: Option<PathBuf>,
     backup_interval: Option<BackupInterval>,
     max_backups: Option<NonZeroUsize>,
+    history: Option<bool>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -149,6 +150,7 @@ impl Config {
             keep: server.retention.map_or(plain.keep, |keep| keep.0),
             keep_audit: server.audit_retention.map_or(plain.keep_audit, |keep| keep.0),
             max_audit: server.max_audit_entries.map_or(plain.max_audit, NonZeroU64::get),
+            keeps_history: server.history.unwrap_or(true),
             store: keylane_service::store::StoreSettings {
                 max_bytes: server.max_store_bytes.map(|size| size.0),
                 ..plain.store.clone()
@@ -309,6 +311,7 @@ impl Config {
             backup_folder,
             backup_interval,
             max_backups,
+            history,
             unknown_tenants: _,
             tokens: _,
             tls_certificates: _,
@@ -344,6 +347,7 @@ impl Config {
             ("backup_folder", *backup_folder != other.backup_folder),
             ("backup_interval", *backup_interval != other.backup_interval),
             ("max_backups", *max_backups != other.max_backups),
+            ("history", *history != other.history),
         ];
         all.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
     }

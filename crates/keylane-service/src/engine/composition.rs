@@ -19,6 +19,7 @@ use super::engine_state::{EngineState, SharedState};
 use super::events::EventHub;
 use super::executor::Executor;
 use super::fences;
+use super::history::History;
 use super::idempotency::IdempotencyKeys;
 use super::job_end_times::JobEndTimes;
 use super::job_retry::JobRetries;
@@ -94,6 +95,8 @@ impl Core {
             backups,
             webhooks,
             tasks: TaskTracker::new(),
+            history: Arc::new(History::default()),
+            timeline: base.timeline,
             signals: base.signals,
         }
     }

@@ -18,7 +18,8 @@
 //! | [`Backups`] | when the store is copied | counters |
 //! | [`Webhooks`], [`DeliveryRunner`] | when the ends of jobs are sent to their receivers | settings |
 //! | [`StoreStatus`] | health of the store | |
-//! | [`EventHub`], [`TimelineRecorder`](super::timeline::TimelineRecorder) | recent events, recent runs | |
+//! | [`EventHub`], [`TimelineRecorder`] | recent events, recent runs | |
+//! | [`HistoryRecorder`], [`History`] | which numbers of the past are kept | file of the past |
 //!
 //! Each part names what it uses as its fields. Clocks, randomness, the runtime and the store are
 //! passed in ([`Outside`](super::engine_dependencies::Outside)). `composition.rs` puts the parts together.
@@ -41,6 +42,7 @@ use super::dispatch::{AT_ONCE, SubtaskDispatcher};
 use super::engine_state::SharedState;
 use super::events::EventHub;
 use super::executor::Executor;
+use super::history::{History, HistoryRecorder};
 use super::idempotency::IdempotencyKeys;
 use super::job_end_times::JobEndTimes;
 use super::job_retry::JobRetries;
@@ -57,6 +59,7 @@ use super::settings::ServiceSettings;
 use super::store_status::StoreStatus;
 use super::submission::Submission;
 use super::ticker::Ticker;
+use super::timeline::TimelineRecorder;
 use super::webhooks::{DeliveryRunner, Webhooks};
 use crate::kind::Kind;
 use crate::kind_registry::KindRegistry;
@@ -92,6 +95,8 @@ pub(crate) struct Core {
     pub(crate) schedules: Arc<Schedules>,
     pub(crate) backups: Arc<Backups>,
     pub(crate) webhooks: Arc<Webhooks>,
+    pub(crate) history: Arc<History>,
+    pub(super) timeline: Arc<TimelineRecorder>,
     /// Local attempts, from their start until their handlers end.
     pub(crate) tasks: TaskTracker,
     pub(crate) signals: Signals,
@@ -109,6 +114,18 @@ pub(crate) struct Signals {
 }
 
 impl Core {
+    /// Returns the loop that records the past.
+    pub(super) fn history_recorder(&self) -> HistoryRecorder {
+        HistoryRecorder {
+            state: Arc::clone(&self.state),
+            clock: Arc::clone(&self.clock),
+            timeline: Arc::clone(&self.timeline),
+            executor: self.executor.clone(),
+            history: Arc::clone(&self.history),
+            stopped: self.signals.stopped.clone(),
+        }
+    }
+
     /// Returns the loop that starts subtasks.
     pub(super) fn dispatcher(&self) -> SubtaskDispatcher {
         SubtaskDispatcher {

@@ -47,6 +47,7 @@ mod expiry;
 mod failures;
 mod fences;
 mod held_jobs;
+mod history;
 mod hold_transitions;
 mod idempotency;
 mod job_end_times;

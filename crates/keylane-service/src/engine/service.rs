@@ -140,10 +140,14 @@ impl Service {
         let schedules = &core.schedules;
         schedules.recover()?;
         core.retention().doubt_clock();
+        if core.settings.keeps_history {
+            core.history.open(&core.settings.path);
+        }
         let dispatcher = core.executor.dispatcher(core.dispatcher()).map_err(StartError::Thread)?;
         let (ticking, retaining) = (core.ticker().run(), core.retention().run());
         let (copying, sending) = (Arc::clone(&core.backups).run(), core.delivery_runner().run());
-        let all = async { _ = tokio::join!(ticking, retaining, copying, sending) };
+        let recording = core.history_recorder().run();
+        let all = async { _ = tokio::join!(ticking, retaining, copying, sending, recording) };
         let ticker = core.executor.spawn(all);
         let schedules = core.executor.spawn(Arc::clone(schedules).run());
         core.executor.spawn(Arc::clone(&core.events).distribute(core.signals.stopped.clone()));

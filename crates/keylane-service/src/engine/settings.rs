@@ -71,6 +71,9 @@ pub struct ServiceSettings {
     /// Copies of the store that the service makes by itself; none by default.
     pub backups: Option<BackupSchedule>,
     /// Secrets and networks of webhooks. Without them, no job can have a webhook. Default: none.
+    /// Whether the past is kept for charts: a file beside the store with the suffix `-history`, of at most 64 MiB. It has
+    /// up to 4 keys of some attempts, cut to 64 characters, for 24 hours. Default: false.
+    pub keeps_history: bool,
     pub webhooks: Option<WebhookSettings>,
     /// Settings of the store.
     pub store: crate::store::StoreSettings,
@@ -99,6 +102,7 @@ impl ServiceSettings {
             webhooks: None,
             store: crate::store::StoreSettings::default(),
             clock: None,
+            keeps_history: false,
             build: BuildInfo::default(),
         }
     }

@@ -70,6 +70,19 @@ impl TimelineRecorder {
         }
     }
 
+    /// Returns the `most` longest slices that were recorded after position `place`, and the position behind the last one.
+    pub(crate) fn longest_after(&self, place: u64, most: usize) -> (Vec<Slice>, u64) {
+        let inner = self.inner();
+        let end = inner.first + inner.slices.len() as u64;
+        let from = place.clamp(inner.first, end) - inner.first;
+        let from = usize::try_from(from).expect("the position is within the kept slices");
+        let mut slices: Vec<&Slice> = inner.slices.range(from..).collect();
+        let length = |slice: &Slice| slice.end.map_or(0, |end| end.0.saturating_sub(slice.begin.0));
+        slices.sort_by_key(|slice| std::cmp::Reverse(length(slice)));
+        slices.truncate(most);
+        (slices.into_iter().cloned().collect(), end)
+    }
+
     /// Returns the slices that ended after position `place`, an earlier `next`; only the newest if
     /// they exceed the limits.
     pub(crate) fn after(&self, place: u64) -> Timeline {

@@ -19,6 +19,7 @@ mod extract;
 #[cfg(any(test, fuzzing))]
 mod fuzz;
 mod handshake;
+mod history;
 mod idempotent_action;
 mod job_control;
 mod job_path;

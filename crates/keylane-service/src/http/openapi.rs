@@ -54,6 +54,7 @@ use crate::wire;
         wire::WebhookView,
         wire::SetSchedule,
         wire::Schedule,
+        wire::History,
         wire::SchedulerView,
         wire::Timeline,
         wire::Summary,
@@ -212,6 +213,9 @@ const OPERATIONS: &[Operation] = operations! {
         answers [(200, Some("WebhookView"))]; problems [404, 409, 503, 507];
     delete "/v1/webhooks/{webhook}" "Remove a webhook" answers [(204, None)]; problems [404, 503, 507];
     get "/v1/tenants" "Tenants that are configured or have unfinished jobs" answers [(200, Some("Tenants"))]; problems [];
+    get "/v1/history" "Past of the service, for charts"
+        query &[("from", "string"), ("to", "string"), ("include", "string")];
+        answers [(200, Some("History"))]; problems [422];
     get "/v1/scheduler" "Allocation of slots" answers [(200, Some("SchedulerView"))]; problems [];
     get "/v1/summary" "Counts of the server" answers [(200, Some("Summary"))]; problems [];
     get "/v1/timeline" "Timeline of attempts" query &[("after", "integer")];

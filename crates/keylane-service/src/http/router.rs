@@ -9,9 +9,9 @@ use super::app_state::AppState;
 use super::middleware::{self, RequestRules};
 use super::settings::HttpSettings;
 use super::{
-    audit, audit_layer, backup, batch, body_timeout, events, job_control, jobs, keys, kinds,
-    lease_batches, leases, logs, results, schedules, server_routes, submit, tenants, ui, webhooks,
-    workers, ws,
+    audit, audit_layer, backup, batch, body_timeout, events, history, job_control, jobs, keys,
+    kinds, lease_batches, leases, logs, results, schedules, server_routes, submit, tenants, ui,
+    webhooks, workers, ws,
 };
 use crate::Service;
 
@@ -46,6 +46,7 @@ pub(super) fn router(state: AppState) -> Router {
         .merge(tenants::router())
         .merge(webhooks::router())
         .merge(events::router())
+        .merge(history::router())
         .merge(ws::router())
         .merge(server_routes::router())
         .layer(from_fn_with_state(Arc::clone(&guard), middleware::admit))

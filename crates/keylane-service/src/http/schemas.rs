@@ -311,7 +311,8 @@ pub(super) fn parameter(method: &str, path: &str, name: &str, kind: &str) -> Val
         (_, "what") => {
             json!({"type": "string", "enum": ["pause", "resume", "retry-head", "skip-head"]})
         }
-        (_, "since") => json!({"type": "string", "format": "date-time"}),
+        (_, "since" | "from" | "to") => json!({"type": "string", "format": "date-time"}),
+        ("/v1/history", "include") => json!({"type": "string", "enum": ["slices"]}),
         (_, "include") => {
             json!({"type": "string", "pattern": "^(summary|timeline)(,(summary|timeline))*$"})
         }

@@ -11,6 +11,7 @@
 mod audit;
 mod batch;
 mod event;
+mod history;
 mod job;
 mod key;
 mod kind;
@@ -34,6 +35,7 @@ mod worker;
 pub use audit::{AuditEntry, AuditOutcome};
 pub use batch::{Batch, BatchItem, SubmitBatch};
 pub use event::{Event, EventKind};
+pub use history::{History, HistorySample, HistoryShare, HistoryWaits};
 pub use job::{
     AfterCondition, CancelMode, CancelRequest, Counts, Job, JobPatch, JobPriority, JobState,
     OnError, OnFail, RetryOnly, RetryRequest, RetrySubtask, SubmitJob, SubmitSubtask,

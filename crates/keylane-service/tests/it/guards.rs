@@ -63,6 +63,7 @@ const NEEDED: &[(&str, &str)] = &[
     ("post /v1/backup", "admin"),
     ("get /v1/tenants", "read"),
     ("get /v1/scheduler", "read"),
+    ("get /v1/history", "read"),
     ("get /v1/workers", "read"),
     ("get /v1/schedules", "read"),
     ("get /v1/schedules/{name}", "read"),

@@ -21,6 +21,7 @@ mod handler_command;
 mod handler_http;
 mod handler_worker;
 mod held_jobs;
+mod history;
 mod job_dependencies;
 mod job_versions;
 mod key_heads;

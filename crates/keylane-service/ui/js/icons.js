@@ -6,6 +6,7 @@ const SHAPES = {
   lanes: ["M3 6h8M14 6h7M3 12h5M11 12h10M3 18h11M17 18h4"],
   keys: ["M15.5 3a5.5 5.5 0 1 0 0 11 5.5 5.5 0 0 0 0-11zM11 12.5 3 20.5V21h4v-3h3v-3"],
   failures: ["M12 3 2.5 20h19zM12 10v4M12 17v.01"],
+  history: ["M4 12a8 8 0 1 0 2.3-5.6L4 8.5M4 4v4.5h4.5M12 8v4.5l3 1.8"],
   allocation: ["M3 20h18M3 16l5-5 4 3 8-9"],
   server: ["M3 4h18v7H3zM3 13h18v7H3zM7 7.5h.01M7 16.5h.01"],
   submit: ["M12 5v14M5 12h14"],

@@ -13,6 +13,7 @@ import { apply } from "./theme.js";
 import { showAllocation } from "./views/allocation.js";
 import { showAudit } from "./views/audit.js";
 import { showFailures } from "./views/failures.js";
+import { showHistory } from "./views/history.js";
 import { showJob } from "./views/job.js";
 import { showJobs } from "./views/jobs.js";
 import { showKey } from "./views/key.js";
@@ -48,6 +49,7 @@ const VIEWS = {
   key: showKey,
   failures: showFailures,
   allocation: showAllocation,
+  history: showHistory,
   schedules: showSchedules,
   audit: showAudit,
   server: showServer,

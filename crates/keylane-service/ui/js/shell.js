@@ -18,6 +18,7 @@ const PLACES = [
   { path: "keys", word: "Keys", drawing: "keys" },
   { path: "failures", word: "Failures", drawing: "failures" },
   { path: "allocation", word: "Allocation", drawing: "allocation" },
+  { path: "history", word: "History", drawing: "history", isMinor: true },
   { path: "schedules", word: "Schedules", drawing: "scheduled", isMinor: true },
   { path: "audit", word: "Audit log", drawing: "table", isMinor: true },
   { path: "server", word: "Server", drawing: "server" },

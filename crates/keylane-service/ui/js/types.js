@@ -132,6 +132,24 @@
  * @property {RunningSubtask[]} running
  * @property {Decision[]} decisions
  *
+ * @typedef {object} HistorySample
+ * @property {string} at
+ * @property {number} slots
+ * @property {number} busy
+ * @property {number} succeeded
+ * @property {number} failed
+ * @property {number} cancelled
+ * @property {number} retried
+ * @property {Record<"key" | "stopped" | "backoff" | "scheduled" | "entering" | "paused" | "kind" | "tenant" | "slot", number>} waiting
+ * @property {{job: string, busy: number}[]} [jobs]
+ *
+ * @typedef {object} History
+ * @property {string} from
+ * @property {string} to
+ * @property {number} interval_ms
+ * @property {HistorySample[]} samples
+ * @property {Slice[]} [slices]
+ *
  * @typedef {object} Slice
  * @property {number} slot
  * @property {string} job
@@ -149,6 +167,8 @@
  * @property {number} next
  * @property {number} dropped
  *
+ * @typedef {{key: string, subtasks: number}} KeyChain
+ *
  * @typedef {object} Summary
  * @property {string} at
  * @property {number} slots
@@ -163,12 +183,11 @@
  * @property {number} superseded_total
  * @property {number} retried_total
  * @property {number} keys
+ * @property {KeyChain} [longest_key]
  * @property {number} oldest_head_ms
  * @property {number} store_bytes
  * @property {string} store
  * @property {number} websockets
- * @typedef {{key: string, subtasks: number}} KeyChain
- *
  * @property {string} started_at
  * @property {boolean} draining
  *
@@ -183,7 +202,6 @@
  * @property {Summary} [summary]
  * @property {Timeline} [timeline]
  *
- * @property {KeyChain} [longest_key]
  * @typedef {object} Version
  * @property {string} name
  * @property {string} version

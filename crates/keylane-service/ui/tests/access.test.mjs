@@ -30,7 +30,7 @@ async function violations(page) {
   );
 }
 
-const PAGES = ["", "jobs", "keys", "failures", "allocation", "schedules", "audit", "server", "submit", "nowhere"];
+const PAGES = ["", "jobs", "keys", "failures", "allocation", "history", "schedules", "audit", "server", "submit", "nowhere"];
 
 for (const theme of /** @type {const} */ (["light", "dark"])) {
   for (const [name, size] of Object.entries({ desktop: DESKTOP, phone: PHONE })) {

@@ -68,6 +68,9 @@ const SHOTS = [
   { name: "failures", scene: "few", path: "failures", wait: 5000 },
   { name: "allocation", scene: "few", path: "allocation", wait: 12000 },
   { name: "allocation-dark", scene: "busy", path: "allocation", theme: "dark", wait: 12000 },
+  { name: "history", scene: "few", path: "history", wait: 6000 },
+  { name: "history-dark", scene: "few", path: "history?span=24h", theme: "dark", wait: 6000 },
+  { name: "history-phone", scene: "few", path: "history", size: PHONE, wait: 6000 },
   { name: "server", scene: "few", path: "server", wait: 2000 },
   { name: "submit", scene: "few", path: "submit", wait: 1000 },
   {

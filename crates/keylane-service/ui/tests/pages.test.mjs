@@ -675,6 +675,59 @@ describe("failures, allocation, server", () => {
       await shares.getByText("October invoices").waitFor();
     }));
 
+  test("the history shows slots, attempts, ends and waits of a period, as charts and as tables", () =>
+    on({ path: "history" }, async ({ page }) => {
+      await page.getByText(/ in intervals of 10 s$/).waitFor();
+      await page.locator(".legend").getByRole("link", { name: "October invoices" }).first().waitFor();
+      const toggles = page.getByRole("button", { name: "View as table" });
+      for (let index = 0; index < 4; index += 1) await toggles.nth(index).click();
+      const slots = page.getByRole("table", { name: "Running subtasks by job" });
+      await slots.getByRole("link", { name: "October invoices" }).waitFor();
+      await slots.getByText("Other jobs").waitFor();
+      await page.getByRole("table", { name: "The longest attempts" }).locator("tbody tr").nth(5).waitFor();
+      await page.getByRole("table", { name: "Ended subtasks a second" }).getByText("Succeeded").waitFor();
+      await page.getByRole("table", { name: "Waiting subtasks by reason" }).getByText("For a key").waitFor();
+    }));
+
+  test("the history goes back by hours, and its address keeps the period", () =>
+    on({ path: "history?span=24h" }, async ({ page }) => {
+      await page.getByText(/ in intervals of 1 min$/).waitFor();
+      const later = page.getByRole("button", { name: "Later" });
+      assert.ok(await later.isDisabled());
+      await page.getByRole("button", { name: "Earlier" }).click();
+      await until(() => new URL(page.url()).hash.includes("to="), "the address has the end");
+      const address = page.url();
+      const words = await page.locator(".page-head .hint").textContent();
+      await page.getByRole("button", { name: "7 days" }).click();
+      await page.getByText(/ in intervals of 15 min$/).waitFor();
+      await page.goto("about:blank");
+      await page.goto(address);
+      await page.getByText(/ in intervals of 1 min$/).waitFor();
+      assert.equal(await page.locator(".page-head .hint").textContent(), words);
+      await page.getByRole("button", { name: "Now" }).click();
+      await until(() => !page.url().includes("to="), "the period ends now");
+    }));
+
+  test("the history says what a moment had, and that the server did not run", () =>
+    on({ path: "history" }, async ({ page }) => {
+      await page.getByText(/ in intervals of 10 s$/).waitFor();
+      const chart = page.getByRole("img", { name: "Waiting subtasks by reason" });
+      const box = await chart.boundingBox();
+      const at = async (/** @type {number} */ part) => {
+        await chart.hover({ position: { x: 50 + (box.width - 58) * part, y: 50 } });
+      };
+      await at(0.2);
+      await page.getByText(/For a slot \d+, For a key \d+/).waitFor();
+      await at(0.45);
+      await page.getByText(/no data. The server did not run/).waitFor();
+    }));
+
+  test("a server without a past says so", () =>
+    on({ scene: "empty", path: "history" }, async ({ page }) => {
+      await page.getByText("Nothing ran").first().waitFor();
+      await page.getByText("Nothing waited").first().waitFor();
+    }));
+
   test("the server's page shows its health and its kinds", () =>
     on({ path: "server" }, async ({ page, mock }) => {
       await page.getByText("Ready for work").waitFor();
@@ -916,7 +969,7 @@ describe("submit", () => {
 });
 
 describe("on a phone", () => {
-  for (const path of ["", "jobs", "keys", "failures", "allocation", "schedules", "audit", "server", "submit"]) {
+  for (const path of ["", "jobs", "keys", "failures", "allocation", "history", "schedules", "audit", "server", "submit"]) {
     test(`${path || "overview"} fits its width`, () =>
       on({ path, size: PHONE }, async ({ page }) => {
         await page.locator(".view > *").first().waitFor();

@@ -142,6 +142,10 @@ test("the lanes, the allocation and the server's page have something to show", a
     .waitFor();
   await page.goto(`${server}#/allocation`);
   await page.getByText(/of \d+ slots busy/).first().waitFor();
+  await page.goto(`${server}#/history`);
+  // A sample is made every 10 seconds.
+  await page.getByRole("button", { name: "View as table" }).nth(2).click();
+  await page.getByRole("table", { name: "Ended subtasks a second" }).getByText("Succeeded").waitFor();
   await page.goto(`${server}#/server`);
   await page.getByText("Ready for work").waitFor();
   await page.getByRole("table", { name: "Kinds of jobs" }).getByText("work").first().waitFor();

@@ -7,6 +7,8 @@ import { jobsOf, pointsFromBars, sharesOf } from "../js/allocation/history.js";
 import { ExactNumber, parseExact, printExact } from "../js/exact.js";
 import { groupByError } from "../js/failed.js";
 import { age, bytes, count, duration, newer, newestFirst, percent, plural, short } from "../js/format.js";
+import { marks, moved, periodOf, queryOf, stepOf } from "../js/history/periods.js";
+import { highest, jobSeries, rateSeries, roundUp, summarise, waitSeries } from "../js/history/series.js";
 import { barAt, gapAt, rowsByKey, rowsBySlot, sharesKey, stepFrom } from "../js/lanes/rows.js";
 import { KEPT_MS, Slices } from "../js/lanes/slices.js";
 import { soon } from "../js/pace.js";
@@ -275,6 +277,66 @@ test("the allocation before the page was opened is worked out from what ran", ()
     { job: "job_b", now: 0, most: 1, mean: 0.25 },
   ]);
   assert.deepEqual(pointsFromBars([], 0, 1_000), []);
+});
+
+/** @param {Partial<import("../js/types.js").HistorySample>} more */
+const sample = (more) => ({
+  at: "2026-01-31T12:00:00.000Z",
+  slots: 4,
+  busy: 0,
+  succeeded: 0,
+  failed: 0,
+  cancelled: 0,
+  retried: 0,
+  waiting: { key: 0, stopped: 0, backoff: 0, scheduled: 0, entering: 0, paused: 0, kind: 0, tenant: 0, slot: 0 },
+  ...more,
+});
+
+test("a chart of the past shows the busiest jobs, and all others as one", () => {
+  const few = [
+    sample({ busy: 3, jobs: [{ job: "a", busy: 1 }, { job: "b", busy: 2 }] }),
+    sample({ busy: 3.5, jobs: [{ job: "a", busy: 3.45 }] }),
+  ];
+  assert.deepEqual(
+    jobSeries(few, (id) => id.toUpperCase()).map(({ name, label, values }) => [name, label, values]),
+    [
+      ["a", "A", [1, 3.45]],
+      ["b", "B", [2, 0]],
+    ],
+    "a difference from rounding is no job",
+  );
+  const jobs = Array.from({ length: 8 }, (_, index) => ({ job: `j${index}`, busy: 8 - index }));
+  const many = [sample({ busy: 40, jobs }), sample({ busy: 5, jobs: [{ job: "j8", busy: 1 }, { job: "j9", busy: 0.5 }] })];
+  const series = jobSeries(many, (id) => id);
+  assert.equal(series.length, 10);
+  assert.deepEqual(series.at(-1)?.values, [4, 4]);
+  assert.equal(highest(series), 40);
+});
+
+test("a chart of the past has rates, and only reasons that some subtask waited for", () => {
+  const { waiting } = sample({});
+  const samples = [
+    sample({ succeeded: 50, failed: 5, waiting: { ...waiting, key: 3 } }),
+    sample({ retried: 20, waiting: { ...waiting, key: 1 } }),
+  ];
+  const [succeeded, failed, , retried] = rateSeries(samples, 10_000);
+  assert.deepEqual([succeeded.values, failed.values, retried.values], [[5, 0], [0.5, 0], [0, 2]]);
+  const waits = waitSeries(samples);
+  assert.deepEqual(waits.map(({ name }) => name), ["key"]);
+  assert.deepEqual(summarise(waits), [{ name: "key", label: "For a key", mean: 2, most: 3 }]);
+  assert.deepEqual([0, 0.3, 1, 7, 12, 201].map(roundUp), [1, 0.5, 1, 10, 20, 500]);
+});
+
+test("a period of the past moves by half its length, and not beyond now", () => {
+  const now = Date.parse("2026-01-31T12:00:00Z");
+  const earlier = moved({ span: "6h", to: null }, -1, now);
+  assert.deepEqual(earlier, { span: "6h", to: now - 3 * 3_600_000 });
+  assert.deepEqual(moved(earlier, 1, now), { span: "6h", to: null });
+  assert.deepEqual(periodOf(new URLSearchParams(/** @type {any} */ (queryOf(earlier)))), earlier);
+  assert.deepEqual(periodOf(new URLSearchParams("span=2y&to=never")), { span: "1h", to: null });
+  assert.deepEqual(queryOf({ span: "1h", to: null }), { span: undefined, to: undefined });
+  assert.deepEqual([3_600_000, 86_400_000, 30 * 86_400_000].map((span) => stepOf(span, 8) / 60_000), [10, 180, 7200]);
+  assert.equal(marks(now - 3_600_000, now, 600_000).length, 7);
 });
 
 test("failures that differ only in numbers are one reason", () => {

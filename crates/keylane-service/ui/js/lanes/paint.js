@@ -24,7 +24,9 @@ import { firstAfter, sharesKey } from "./rows.js";
 
 /** The height of the line with the times. */
 export const AXIS = 22;
-const STEPS_MS = [1000, 2000, 5000, 10_000, 15_000, 30_000, 60_000];
+const STEPS_MS = [
+  1000, 2000, 5000, 10_000, 15_000, 30_000, 60_000, 120_000, 300_000, 600_000, 1_800_000, 3_600_000, 7_200_000,
+];
 
 /**
  * @param {CanvasRenderingContext2D} context
@@ -67,7 +69,7 @@ export function timeAt({ from, to, width, gutter }, x) {
 /** @param {Scene} scene */
 function stepOf({ from, to, width, gutter }) {
   const least = ((to - from) / Math.max(1, width - gutter)) * 70;
-  return STEPS_MS.find((step) => step >= least) ?? 120_000;
+  return STEPS_MS.find((step) => step >= least) ?? 14_400_000;
 }
 
 /**

@@ -99,7 +99,7 @@ export class Slices {
  * @param {import("../types.js").Slice} slice
  * @returns {Bar}
  */
-function barOf({ slot, job, number, keys = [], shared_keys: shared = [], attempt, begin, end, outcome, rule }) {
+export function barOf({ slot, job, number, keys = [], shared_keys: shared = [], attempt, begin, end, outcome, rule }) {
   return {
     // A job that is tried again may count its attempts anew: the time tells them apart.
     id: `${job}/${number}/${attempt}/${begin}`,

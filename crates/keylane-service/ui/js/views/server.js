@@ -37,6 +37,8 @@ export function showServer({ app, root, signal, title }) {
       h(
         "p",
         { class: "hint" },
+        h("a", { href: href(["history"]) }, "History"),
+        " · ",
         h("a", { href: href(["schedules"]) }, "Schedules"),
         " · ",
         h("a", { href: href(["audit"]) }, "Audit log"),

@@ -644,6 +644,42 @@ export class Engine extends EventEmitter {
     return { number, keys, state, attempts, max_attempts, payload, outcome, progress: state === "running" ? 0.42 : undefined, waiting_because: this.why(subtask) };
   }
 
+  /** Samples of a past with a gap, in which the first jobs had all slots. */
+  history(from, to) {
+    const interval_ms = to - from <= 3_600_000 ? 10_000 : to - from <= 86_400_000 ? 60_000 : 900_000;
+    const jobs = [...this.jobs.values()].slice(0, 3);
+    const samples = [];
+    for (let at = Math.ceil(from / interval_ms) * interval_ms; jobs.length > 0 && at < to; at += interval_ms) {
+      const part = (at - from) / (to - from);
+      if (part > 0.4 && part < 0.5) continue;
+      const wave = 0.5 + 0.5 * Math.sin(part * 9);
+      const busy = Math.round(this.slots * (0.4 + 0.6 * wave) * 100) / 100;
+      samples.push({
+        at: iso(at),
+        slots: this.slots,
+        busy,
+        succeeded: Math.round((interval_ms / 1000) * (2 + 6 * wave)),
+        failed: part > 0.7 ? Math.round(interval_ms / 10_000) : 0,
+        cancelled: 0,
+        retried: Math.round((interval_ms / 10_000) * wave),
+        waiting: {
+          key: 40 * wave,
+          stopped: part > 0.7 ? 3 : 0,
+          backoff: 5 * wave,
+          scheduled: 0,
+          entering: 0,
+          paused: 0,
+          kind: 12,
+          tenant: 0,
+          slot: 90 * (1 - part),
+        },
+        jobs: jobs.map(({ id }, index) => ({ job: id, busy: Math.round(busy * [0.5, 0.3, 0.1][index] * 100) / 100 })),
+      });
+    }
+    const slices = this.#ended.slice(-200);
+    return { from: iso(from), to: iso(to), interval_ms, samples, ...(slices.length > 0 && { slices }) };
+  }
+
   scheduler() {
     const open = [...this.jobs.values()].filter((job) => !FINAL.has(job.state));
     return {
@@ -691,6 +727,7 @@ export class Engine extends EventEmitter {
       superseded_total: this.totals.superseded,
       retried_total: this.totals.retried,
       keys: heads.length,
+      longest_key: longestOf(heads),
       oldest_head_ms: Date.now() - oldest,
       store_bytes: 41_943_040 + this.totals.succeeded * 90,
       store: this.store ?? "ok",
@@ -727,7 +764,6 @@ export class Engine extends EventEmitter {
 
   #tick() {
     const { slices, next } = this.timeline(this.#sentUpTo);
-      longest_key: longestOf(heads),
     this.#sentUpTo = next;
     const over = Math.max(0, slices.length - this.running.size - SLICES_A_TICK);
     this.#dropped = over;

@@ -147,6 +147,10 @@ function route(state, method, url, body) {
   const [, name, id, verb, number, what] = parts;
   if (name === "summary") return [200, engine.summary()];
   if (name === "scheduler") return [200, engine.scheduler()];
+  if (name === "history") {
+    const [from, to] = ["from", "to"].map((end) => Date.parse(url.searchParams.get(end) ?? ""));
+    return [200, engine.history(from, to)];
+  }
   if (name === "kinds") return kinds(engine, id, verb);
   if (name === "webhooks") return webhooks(engine, method, url, id);
   if (name === "workers") return [200, page(engine.workers, url)];
