@@ -23,9 +23,9 @@ mod trace_context;
 pub mod wire;
 
 pub use engine::{
-    AllowedNetworks, BackupSchedule, BuildInfo, InvalidNetwork, InvalidSecret, ManualClock,
-    NoWebhookClient, Service, ServiceBuilder, ServiceSettings, StartError, WebhookSecrets,
-    WebhookSettings,
+    AllowedNetworks, BackupSchedule, BuildInfo, InvalidNetwork, InvalidSecret,
+    InvalidTraceSettings, ManualClock, NoWebhookClient, Service, ServiceBuilder, ServiceSettings,
+    StartError, TraceSettings, WebhookSecrets, WebhookSettings,
 };
 pub use ids::{JobId, JobNumber, Key, KeyClaim, SubtaskId, SubtaskNumber, TaskKeys};
 pub use job_definition::SubmissionLimits;

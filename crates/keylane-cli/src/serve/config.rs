@@ -10,8 +10,8 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use keylane_service::http::{TlsIdentity, Tokens};
 use keylane_service::{
-    BackupSchedule, BuildInfo, Kind, ServiceSettings, SubmissionLimits, Tenants, WebhookSettings,
-    http,
+    BackupSchedule, BuildInfo, Kind, ServiceSettings, SubmissionLimits, Tenants, TraceSettings,
+    WebhookSettings, http,
 };
 use serde::Deserialize;
 
@@ -21,6 +21,7 @@ use super::kind_table::KindTable;
 use super::old_names;
 use super::slot_count::SlotCount;
 use super::tenant_table::{self, TenantTables, UnknownTenants};
+use super::trace_table::TraceTable;
 use super::value_types::{BackupInterval, ByteSize, RetentionTime};
 use super::webhook_table::WebhookTable;
 use crate::duration_arg::DurationArg;
@@ -36,6 +37,7 @@ pub(super) struct Config {
     kinds: BTreeMap<String, KindTable>,
     tenants: TenantTables,
     webhooks: WebhookTable,
+    traces: TraceTable,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -193,6 +195,7 @@ impl Config {
         let secrets = [
             ("the key of `tls_key`", &self.server.tls_key),
             ("the secrets of `secret_file`", &self.webhooks.secret_file),
+            ("the headers of `header_file`", &self.traces.header_file),
         ];
         for (name, path) in secrets {
             let Some(path) = path else { continue };
@@ -201,6 +204,11 @@ impl Config {
                 tracing::warn!("other users may read {name}; run `chmod o= {}`", path.display());
             }
         }
+    }
+
+    /// Settings of spans, if there is a collector.
+    pub(super) fn traces(&self) -> anyhow::Result<Option<TraceSettings>> {
+        self.traces.settings()
     }
 
     /// Settings of webhooks, if there are secrets.
@@ -282,8 +290,8 @@ impl Config {
         self.kinds.iter().flat_map(|(name, table)| table.commands(name)).collect()
     }
 
-    /// The settings in `[server]` in which another configuration differs and that a running server cannot change.
-    pub(super) fn other_settings(&self, other: &Config) -> Vec<&'static str> {
+    /// The settings in which another configuration differs and that a running server cannot change.
+    pub(super) fn other_settings(&self, other: &Config) -> Vec<String> {
         // All fields, so that a new one is not forgotten; a reload changes the last four.
         let ServerTable {
             listen,
@@ -317,6 +325,7 @@ impl Config {
             tls_certificates: _,
             tls_key: _,
         } = &self.server;
+        let has_other_traces = self.traces != other.traces;
         let other = &other.server;
         let all = [
             ("listen", *listen != other.listen),
@@ -349,7 +358,9 @@ impl Config {
             ("max_backups", *max_backups != other.max_backups),
             ("history", *history != other.history),
         ];
-        all.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
+        let differing = all.into_iter().filter(|(_, differs)| *differs);
+        let names = differing.map(|(name, _)| format!("`{name}` in [server]"));
+        names.chain(has_other_traces.then(|| "[traces]".to_owned())).collect()
     }
 }
 

@@ -13,6 +13,7 @@ mod reload;
 mod slot_count;
 mod store;
 mod tenant_table;
+mod trace_table;
 mod value_types;
 mod webhook_table;
 
@@ -122,6 +123,7 @@ fn run(args: &ServeArgs) -> anyhow::Result<ExitOutcome> {
     config.kinds()?;
     config.backups()?;
     let webhooks = config.webhooks()?;
+    let traces = config.traces()?;
     config.tenants(config.slots())?;
     if args.check {
         return check_only(&source, &config);
@@ -133,7 +135,8 @@ fn run(args: &ServeArgs) -> anyhow::Result<ExitOutcome> {
     };
     let plain = config.settings(&store);
     let tenants = config.tenants(plain.slots)?;
-    let settings = ServiceSettings { backups: config.backups()?, webhooks, tenants, ..plain };
+    let backups = config.backups()?;
+    let settings = ServiceSettings { backups, webhooks, traces, tenants, ..plain };
     log();
     config.warn();
     let kinds = reload::KindTables::of(&config)?;

@@ -70,7 +70,7 @@ impl ReloadState {
         service.reload_kinds(kinds.all()).await;
         self.kinds = kinds;
         for name in self.server.other_settings(&config) {
-            say(format_args!("`{name}` in [server] takes effect at the next start"));
+            say(format_args!("{name} takes effect at the next start"));
         }
         Ok(())
     }

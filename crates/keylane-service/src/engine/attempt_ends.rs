@@ -14,6 +14,7 @@ use super::random::JitterSource;
 use super::scheduler_job::admit_leases;
 use super::step_numbers::shown;
 use super::timeline::TimelineRecorder;
+use super::traces::Traces;
 use crate::SubtaskId;
 use crate::handle::{AttemptFailure, AttemptResult};
 use crate::kind_registry::KindRegistry;
@@ -35,6 +36,7 @@ pub(super) struct AttemptEnds {
     pub(super) random: JitterSource,
     pub(super) events: Arc<EventHub>,
     pub(super) timeline: Arc<TimelineRecorder>,
+    pub(super) traces: Arc<Traces>,
     pub(super) persistence: Arc<Persistence>,
     /// Wakes the dispatcher.
     pub(super) wake: Arc<ThreadNotify>,
@@ -93,8 +95,13 @@ impl AttemptEnds {
         let ended = ended.expect("a run in the scheduler is in the engine state");
         check_order(engine, &running, ended.fate);
         if !is_withdrawn {
+            let error = answer.as_ref().err().map(|failure| &*failure.error);
             self.record_duration(engine, &running, ended.fate);
             self.record_slice(engine, &running, ended.fate, now);
+            if let Some(live) = engine.live.get(&running.job) {
+                let outcome = (outcome_text(ended.fate), error);
+                self.traces.attempt_ended(live, &running, fence, outcome, now);
+            }
             note_log(engine, &running, fence, ended.fate, now);
         }
         let (error, result) = match answer {
@@ -192,17 +199,19 @@ impl AttemptEnds {
             attempt: running.attempt,
             begin: running.since,
             end: Some(now),
-            outcome: Some(
-                match fate {
-                    SubtaskFate::Again { .. } => "retry",
-                    SubtaskFate::Succeeded => "succeeded",
-                    SubtaskFate::Failed | SubtaskFate::Stopped => "failed",
-                    SubtaskFate::Cancelled => "cancelled",
-                }
-                .into(),
-            ),
+            outcome: Some(outcome_text(fate).into()),
             rule: super::query::rule_text(running.rule).into(),
         });
+    }
+}
+
+/// Outcome of an attempt, as the timeline and spans have it.
+fn outcome_text(fate: SubtaskFate) -> &'static str {
+    match fate {
+        SubtaskFate::Again { .. } => "retry",
+        SubtaskFate::Succeeded => "succeeded",
+        SubtaskFate::Failed | SubtaskFate::Stopped => "failed",
+        SubtaskFate::Cancelled => "cancelled",
     }
 }
 

@@ -33,6 +33,7 @@ use super::settings::ServiceSettings;
 use super::store_status::StoreStatus;
 use super::submission::Submission;
 use super::timeline::TimelineRecorder;
+use super::traces::Traces;
 use super::wall_clock::WallClock;
 use super::webhooks::{WebhookDependencies, Webhooks};
 use crate::kind_registry::KindRegistry;
@@ -94,9 +95,10 @@ impl Core {
             schedules,
             backups,
             webhooks,
-            tasks: TaskTracker::new(),
             history: Arc::new(History::default()),
             timeline: base.timeline,
+            traces: base.traces,
+            tasks: TaskTracker::new(),
             signals: base.signals,
         }
     }
@@ -114,6 +116,7 @@ struct Foundation {
     status: Arc<StoreStatus>,
     events: Arc<EventHub>,
     timeline: Arc<TimelineRecorder>,
+    traces: Arc<Traces>,
     incoming: Arc<CapacityReservations>,
     signals: Signals,
 }
@@ -139,6 +142,7 @@ impl Foundation {
             status: Arc::new(StoreStatus::new(Arc::clone(&clock))),
             events: Arc::new(EventHub::new(boot)),
             timeline: Arc::default(),
+            traces: Arc::new(Traces::new(settings.traces.clone())),
             incoming: Arc::new(CapacityReservations::new(
                 Arc::clone(&state),
                 Arc::clone(&tenants),
@@ -215,6 +219,7 @@ impl Foundation {
             status: Arc::clone(&self.status),
             clock: Arc::clone(&self.clock),
             events: Arc::clone(&self.events),
+            traces: Arc::clone(&self.traces),
             end_times: Arc::clone(end_times),
         }
     }
@@ -227,6 +232,7 @@ impl Foundation {
             random,
             events: Arc::clone(&self.events),
             timeline: Arc::clone(&self.timeline),
+            traces: Arc::clone(&self.traces),
             persistence: Arc::clone(persistence),
             wake: Arc::clone(&self.signals.wake),
         }

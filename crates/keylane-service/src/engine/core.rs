@@ -19,6 +19,7 @@
 //! | [`Webhooks`], [`DeliveryRunner`] | when the ends of jobs are sent to their receivers | settings |
 //! | [`StoreStatus`] | health of the store | |
 //! | [`EventHub`], [`TimelineRecorder`] | recent events, recent runs | |
+//! | [`Traces`], [`SpanExporter`] | which jobs have spans, when these are sent | spans on their way |
 //! | [`HistoryRecorder`], [`History`] | which numbers of the past are kept | file of the past |
 //!
 //! Each part names what it uses as its fields. Clocks, randomness, the runtime and the store are
@@ -60,6 +61,7 @@ use super::store_status::StoreStatus;
 use super::submission::Submission;
 use super::ticker::Ticker;
 use super::timeline::TimelineRecorder;
+use super::traces::{SpanExporter, Traces};
 use super::webhooks::{DeliveryRunner, Webhooks};
 use crate::kind::Kind;
 use crate::kind_registry::KindRegistry;
@@ -97,6 +99,7 @@ pub(crate) struct Core {
     pub(crate) webhooks: Arc<Webhooks>,
     pub(crate) history: Arc<History>,
     pub(super) timeline: Arc<TimelineRecorder>,
+    pub(super) traces: Arc<Traces>,
     /// Local attempts, from their start until their handlers end.
     pub(crate) tasks: TaskTracker,
     pub(crate) signals: Signals,
@@ -126,6 +129,11 @@ impl Core {
         }
     }
 
+    /// Returns the loop that sends spans.
+    pub(super) fn span_exporter(&self) -> SpanExporter {
+        SpanExporter { traces: Arc::clone(&self.traces), stopped: self.signals.stopped.clone() }
+    }
+
     /// Returns the loop that starts subtasks.
     pub(super) fn dispatcher(&self) -> SubtaskDispatcher {
         SubtaskDispatcher {
@@ -141,6 +149,7 @@ impl Core {
             persistence: Arc::clone(&self.persistence),
             ends: Arc::clone(&self.attempt_ends),
             leases: Arc::clone(&self.leases),
+            traces: Arc::clone(&self.traces),
             runner: Arc::clone(&self.runner),
             wake: Arc::clone(&self.signals.wake),
             stopped: self.signals.stopped.clone(),
@@ -216,6 +225,7 @@ impl Core {
             audit: &self.audit,
             backups: &self.backups,
             schedules: self.schedules.table(),
+            traces: &self.traces,
         }
     }
 

@@ -20,6 +20,7 @@ use super::logs::log_of;
 use super::persistence::Persistence;
 use super::query::Query;
 use super::store_status::{StoreHealth, StoreStatus};
+use super::traces::Traces;
 use crate::handle::{Attempt, AttemptFailure, AttemptProgress, Step as Handled};
 use crate::kind::KindExecutor;
 use crate::kind_registry::KindRegistry;
@@ -51,6 +52,7 @@ pub(super) struct SubtaskDispatcher {
     pub(super) persistence: Arc<Persistence>,
     pub(super) ends: Arc<AttemptEnds>,
     pub(super) leases: Arc<Leases>,
+    pub(super) traces: Arc<Traces>,
     pub(super) runner: Arc<AttemptRunner>,
     /// Wakes the dispatcher.
     pub(super) wake: Arc<ThreadNotify>,
@@ -224,7 +226,7 @@ impl SubtaskDispatcher {
             number: running.attempt,
             fence,
             payload: Bytes::new(),
-            trace: live.head.trace.clone(),
+            trace: self.traces.context_of(live, running, fence),
             log: running.log.clone(),
             progress: running.progress.clone(),
             cancelled: running.cancel.clone(),

@@ -10,6 +10,7 @@ use super::query::Query;
 use super::schedules::ScheduleTable;
 use super::settings::BuildInfo;
 use super::store_status::{StoreHealth, StoreStatus};
+use super::traces::Traces;
 use crate::kind_registry::KindRegistry;
 use crate::store::Store;
 use crate::tenant::Tenant;
@@ -27,6 +28,7 @@ pub(crate) struct Metrics<'a> {
     pub(super) audit: &'a AuditLog,
     pub(super) backups: &'a Backups,
     pub(super) schedules: &'a ScheduleTable,
+    pub(super) traces: &'a Traces,
 }
 
 impl Metrics<'_> {
@@ -37,6 +39,7 @@ impl Metrics<'_> {
         self.schedules.write_metrics(&mut text).expect("writing to a string does not fail");
         self.audit.write_metrics(&mut text).expect("writing to a string does not fail");
         self.backups.write_metrics(&mut text).expect("writing to a string does not fail");
+        self.traces.write_metrics(&mut text).expect("writing to a string does not fail");
         let webhooks = self.state.lock().deliveries.write_metrics(&mut text);
         webhooks.expect("writing to a string does not fail");
         let engine = self.state.lock();

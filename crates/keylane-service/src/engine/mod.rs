@@ -85,6 +85,7 @@ mod submit_reply;
 mod ticker;
 mod timeline;
 mod timer;
+mod traces;
 mod unfinished_counts;
 mod unique_jobs;
 mod versions;
@@ -125,6 +126,7 @@ pub use settings::{BuildInfo, ServiceSettings};
 pub use start_error::StartError;
 pub(crate) use submission::ExtraWrites;
 pub(crate) use submit_reply::{SubmitResult, SubmitTicket};
+pub use traces::{InvalidTraceSettings, TraceSettings};
 pub use wall_clock::ManualClock;
 #[cfg(test)]
 pub(crate) use wall_clock::WallClock;

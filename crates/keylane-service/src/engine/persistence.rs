@@ -11,6 +11,7 @@ use super::engine_state::{CommitEffect, EngineState, FinalState, SharedState, Wr
 use super::events::EventHub;
 use super::job_end_times::{JobEndTimes, JobNumberBlock};
 use super::store_status::{StoreHealth, StoreStatus};
+use super::traces::Traces;
 use crate::request_error::RequestError;
 use crate::scheduler::Step;
 use crate::store::{CommitReceipt, Store, WriteError};
@@ -70,6 +71,7 @@ pub(super) struct Persistence {
     pub(super) status: Arc<StoreStatus>,
     pub(super) clock: Arc<Clock>,
     pub(super) events: Arc<EventHub>,
+    pub(super) traces: Arc<Traces>,
     /// End times of finished jobs.
     pub(super) end_times: Arc<JobEndTimes>,
 }
@@ -321,6 +323,7 @@ impl Persistence {
             _ => totals.jobs_failed += 1,
         }
         let view = super::query::final_view(&live, state, now);
+        self.traces.job_ended(live.id.0, &view);
         self.events.publish(|id| crate::wire::Event {
             job: Some(Box::new(view)),
             ..super::events::event(id, EventKind::JobEnded, now)

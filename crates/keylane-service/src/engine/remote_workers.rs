@@ -16,6 +16,7 @@ use super::leases::Leases;
 use super::persistence::Persistence;
 use super::scheduler_job::admit_leases;
 use super::timer::timeout;
+use super::traces::Traces;
 use crate::kind::KindExecutor;
 use crate::kind_registry::KindRegistry;
 use crate::request_error::RequestError;
@@ -223,7 +224,7 @@ impl RemoteWorkers {
     fn leases(&self, fences: &[u64]) -> Vec<Lease> {
         let granted: Vec<_> = {
             let engine = self.state.lock();
-            fences.iter().filter_map(|fence| granted(&engine, *fence)).collect()
+            fences.iter().filter_map(|fence| granted(&self.ends.traces, &engine, *fence)).collect()
         };
         let with_payload =
             |(job, number, mut lease): (JobNumber, SubtaskNumber, Lease)| match payload_of(
@@ -247,11 +248,16 @@ impl RemoteWorkers {
 
 /// Returns the place of a leased subtask in the store, and its lease without the payload. `None` if the
 /// lease has ended.
-fn granted(engine: &EngineState, fence: u64) -> Option<(JobNumber, SubtaskNumber, Lease)> {
+fn granted(
+    traces: &Traces,
+    engine: &EngineState,
+    fence: u64,
+) -> Option<(JobNumber, SubtaskNumber, Lease)> {
     let running = engine.running.get(&fence)?;
     let (live, held) = (engine.live.get(&running.job)?, running.lease.as_ref()?);
     let (job, shown) = (live.id.to_string(), super::step_numbers::shown(running.step));
-    let trace = live.head.trace.as_ref();
+    let trace = traces.context_of(live, running, fence);
+    let trace = trace.as_ref();
     let lease = Lease {
         id: format!("lease_{fence}_{shown}_{job}"),
         job,

@@ -7,6 +7,7 @@ use std::time::Duration;
 use keylane_allocate::JobPolicy;
 
 use super::backups::BackupSchedule;
+use super::traces::TraceSettings;
 use super::wall_clock::ManualClock;
 use super::webhooks::WebhookSettings;
 use crate::job_definition::SubmissionLimits;
@@ -70,11 +71,13 @@ pub struct ServiceSettings {
     pub max_audit: u64,
     /// Copies of the store that the service makes by itself; none by default.
     pub backups: Option<BackupSchedule>,
-    /// Secrets and networks of webhooks. Without them, no job can have a webhook. Default: none.
     /// Whether the past is kept for charts: a file beside the store with the suffix `-history`, of at most 64 MiB. It has
     /// up to 4 keys of some attempts, cut to 64 characters, for 24 hours. Default: false.
     pub keeps_history: bool,
+    /// Secrets and networks of webhooks. Without them, no job can have a webhook. Default: none.
     pub webhooks: Option<WebhookSettings>,
+    /// Collector to which the spans of jobs and attempts are sent. Default: none.
+    pub traces: Option<TraceSettings>,
     /// Settings of the store.
     pub store: crate::store::StoreSettings,
     /// Wall clock of the service, for tests. Default: the system clock.
@@ -99,10 +102,11 @@ impl ServiceSettings {
             keep_audit: Some(90 * DAY),
             max_audit: 100_000,
             backups: None,
+            keeps_history: false,
             webhooks: None,
+            traces: None,
             store: crate::store::StoreSettings::default(),
             clock: None,
-            keeps_history: false,
             build: BuildInfo::default(),
         }
     }

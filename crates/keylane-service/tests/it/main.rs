@@ -51,6 +51,7 @@ mod retrying;
 mod schedules;
 mod schedules_crash;
 mod shared_keys;
+mod spans;
 mod starting;
 mod steps;
 mod stops_well;

@@ -1,4 +1,4 @@
-//! A receiver of webhooks, which answers when a test says so.
+//! A receiver of webhooks, or other POST requests, which answers when a test says so.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -71,7 +71,7 @@ impl Receiver {
             let status = answered.await.unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
             (status, "so it is")
         };
-        let routes = Router::new().route("/hook", post(take));
+        let routes = Router::new().fallback(post(take));
         tokio::spawn(async move { axum::serve(listener, routes).await });
         Receiver { address, received }
     }
