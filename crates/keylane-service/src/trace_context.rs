@@ -1,7 +1,7 @@
 //! W3C Trace Context of a job: validated on submission and passed to every attempt.
 //!
-//! Keylane adds no spans and leaves the parent unchanged: spans of the handler are children of the
-//! span that submitted the job, whenever the handler runs. An invalid context is ignored, because a
+//! Without a collector (`engine/traces/`) Keylane adds no spans and leaves the parent unchanged: spans of the handler are
+//! children of the span that submitted the job, whenever the handler runs. An invalid context is ignored, because a
 //! trace is no reason to refuse work.
 
 use serde::{Deserialize, Serialize};
