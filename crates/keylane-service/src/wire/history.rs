@@ -74,6 +74,11 @@ pub struct HistoryWaits {
 pub struct HistoryShare {
     /// Id of the job.
     pub job: String,
+    /// Kind of the job.
+    pub kind: String,
+    /// Name of the job, cut to 64 characters.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub name: Option<String>,
     /// Average number of its running subtasks.
     pub busy: f64,
 }

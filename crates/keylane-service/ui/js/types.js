@@ -141,7 +141,7 @@
  * @property {number} cancelled
  * @property {number} retried
  * @property {Record<"key" | "stopped" | "backoff" | "scheduled" | "entering" | "paused" | "kind" | "tenant" | "slot", number>} waiting
- * @property {{job: string, busy: number}[]} [jobs]
+ * @property {{job: string, kind: string, name?: string, busy: number}[]} [jobs]
  *
  * @typedef {object} History
  * @property {string} from

@@ -52,6 +52,11 @@ describe("overview", () => {
       await page.locator("[data-job]").first().waitFor();
     }));
 
+  test("it names the longest key, and how many workers are of use", () =>
+    on({ path: "" }, async ({ page }) => {
+      await page.getByText(/^Longest key: \S+ with \d+ subtasks\. More than \d+ workers? at a time/).waitFor();
+    }));
+
   test("nothing is said to be zero before the server has said so", () =>
     on({ scene: "empty", path: "server" }, async ({ page, mock }) => {
       await page.route("**/v1/summary", () => {});
@@ -59,7 +64,7 @@ describe("overview", () => {
       await page.goto(`${mock.url}#/`);
       await page.reload();
       await page.getByText("No jobs yet").waitFor();
-      assert.equal(await page.locator(".tile .unknown").count(), 9);
+      assert.equal(await page.locator(".tile .unknown").count(), 8);
       assert.doesNotMatch((await page.locator(".tiles").textContent()) ?? "", /\d/);
       await page.unrouteAll({ behavior: "ignoreErrors" });
     }));

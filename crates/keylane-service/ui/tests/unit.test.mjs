@@ -294,20 +294,20 @@ const sample = (more) => ({
 
 test("a chart of the past shows the busiest jobs, and all others as one", () => {
   const few = [
-    sample({ busy: 3, jobs: [{ job: "a", busy: 1 }, { job: "b", busy: 2 }] }),
-    sample({ busy: 3.5, jobs: [{ job: "a", busy: 3.45 }] }),
+    sample({ busy: 3, jobs: [{ job: "a", kind: "k", name: "A", busy: 1 }, { job: "b", kind: "k", busy: 2 }] }),
+    sample({ busy: 3.5, jobs: [{ job: "a", kind: "k", name: "A", busy: 3.45 }] }),
   ];
   assert.deepEqual(
-    jobSeries(few, (id) => id.toUpperCase()).map(({ name, label, values }) => [name, label, values]),
+    jobSeries(few).map(({ name, label, values }) => [name, label, values]),
     [
       ["a", "A", [1, 3.45]],
-      ["b", "B", [2, 0]],
+      ["b", "k b", [2, 0]],
     ],
     "a difference from rounding is no job",
   );
-  const jobs = Array.from({ length: 8 }, (_, index) => ({ job: `j${index}`, busy: 8 - index }));
-  const many = [sample({ busy: 40, jobs }), sample({ busy: 5, jobs: [{ job: "j8", busy: 1 }, { job: "j9", busy: 0.5 }] })];
-  const series = jobSeries(many, (id) => id);
+  const jobs = Array.from({ length: 8 }, (_, index) => ({ job: `j${index}`, kind: "k", busy: 8 - index }));
+  const many = [sample({ busy: 40, jobs }), sample({ busy: 5, jobs: [{ job: "j8", kind: "k", busy: 1 }, { job: "j9", kind: "k", busy: 0.5 }] })];
+  const series = jobSeries(many);
   assert.equal(series.length, 10);
   assert.deepEqual(series.at(-1)?.values, [4, 4]);
   assert.equal(highest(series), 40);

@@ -9,14 +9,16 @@ use tokio_util::sync::CancellationToken;
 
 use super::History;
 use super::resolution::Resolution;
-use super::sample::{MAX_SLICES, StoredSample, busiest, cut, longest, number, rounded, waits_of};
+use super::sample::{
+    MAX_SLICES, StoredSample, busiest, cut, cut_name, longest, number, rounded, waits_of,
+};
 use crate::engine::clock::Clock;
 use crate::engine::engine_state::{ServiceTotals, SharedState};
 use crate::engine::executor::Executor;
 use crate::engine::timeline::TimelineRecorder;
 use crate::engine::timer::sleep;
 use crate::scheduler::WaitCounts;
-use crate::wire::{HistorySample, Slice, Timestamp};
+use crate::wire::{HistorySample, HistoryShare, Slice, Timestamp};
 use crate::{JobId, JobNumber};
 
 /// Interval between two readings.
@@ -42,9 +44,17 @@ pub(in crate::engine) struct HistoryRecorder {
 struct Reading {
     at: u64,
     slots: u64,
-    /// Number of running subtasks of each job.
-    running: HashMap<JobId, u64>,
+    /// Jobs with running subtasks.
+    running: HashMap<JobId, RunningJob>,
     totals: ServiceTotals,
+}
+
+/// Running subtasks of a job, at a moment or added over an interval.
+#[derive(Clone, Debug, Default)]
+struct RunningJob {
+    count: u64,
+    kind: String,
+    name: Option<String>,
 }
 
 /// Readings of an interval.
@@ -55,7 +65,7 @@ struct OpenInterval {
     base: ServiceTotals,
     last: Reading,
     readings: u64,
-    busy: HashMap<JobId, u64>,
+    busy: HashMap<JobId, RunningJob>,
     /// Longest attempts that have ended.
     slices: Vec<Slice>,
 }
@@ -111,10 +121,15 @@ impl HistoryRecorder {
 
     fn read(&self) -> Reading {
         let engine = self.state.lock();
-        let mut running: HashMap<JobId, u64> = HashMap::new();
+        let mut running: HashMap<JobId, RunningJob> = HashMap::new();
         for attempt in engine.running.values() {
             if let Some(live) = engine.live.get(&attempt.job) {
-                *running.entry(live.id).or_default() += 1;
+                let of_job = |_: &JobId| RunningJob {
+                    count: 0,
+                    kind: live.head.kind.clone(),
+                    name: live.head.name.as_deref().map(cut_name),
+                };
+                running.entry(live.id).or_insert_with_key(of_job).count += 1;
             }
         }
         Reading {
@@ -161,7 +176,8 @@ impl OpenInterval {
 
     fn add(&mut self, reading: Reading) {
         for (job, running) in &reading.running {
-            *self.busy.entry(*job).or_default() += running;
+            let none = || RunningJob { count: 0, ..running.clone() };
+            self.busy.entry(*job).or_insert_with(none).count += running.count;
         }
         self.readings += 1;
         self.last = reading;
@@ -189,13 +205,15 @@ impl OpenInterval {
         let sample = HistorySample {
             at: Timestamp(begin),
             slots: last.slots,
-            busy: rounded(mean(busy.values().sum())),
+            busy: rounded(mean(busy.values().map(|job| job.count).sum())),
             succeeded: succeeded - base.succeeded,
             failed: failed - base.failed,
             cancelled: cancelled + superseded - base.cancelled - base.superseded,
             retried: retried - base.retried,
             waiting: waits_of(waits),
-            jobs: busiest(busy.into_iter().map(|(job, sum)| (job.to_string(), mean(sum)))),
+            jobs: busiest(busy.into_iter().map(|(job, RunningJob { count, kind, name })| {
+                HistoryShare { job: job.to_string(), kind, name, busy: mean(count) }
+            })),
         };
         StoredSample { sample, slices: longest(slices, MAX_SLICES) }
     }
@@ -206,8 +224,11 @@ mod tests {
     use super::*;
 
     fn reading(at: u64, running: &[(u128, u64)], succeeded: u64) -> Reading {
-        let running =
-            running.iter().map(|(job, count)| (JobId(job.to_be_bytes()), *count)).collect();
+        let job = |(job, count): &(u128, u64)| {
+            let running = RunningJob { count: *count, ..RunningJob::default() };
+            (JobId(job.to_be_bytes()), running)
+        };
+        let running = running.iter().map(job).collect();
         let totals = ServiceTotals { succeeded, ..ServiceTotals::default() };
         Reading { at, slots: 4, running, totals }
     }

@@ -38,11 +38,12 @@ impl StoredSample {
         };
         let sum =
             |of_one: fn(&HistorySample) -> u64| parts.iter().map(|part| of_one(&part.sample)).sum();
-        let mut busy: HashMap<&str, f64> = HashMap::new();
+        let mut busy: HashMap<&str, HistoryShare> = HashMap::new();
         for share in parts.iter().flat_map(|part| &part.sample.jobs) {
-            *busy.entry(&share.job).or_default() += share.busy;
+            let none = || HistoryShare { busy: 0.0, ..share.clone() };
+            busy.entry(&share.job).or_insert_with(none).busy += share.busy;
         }
-        let jobs = busy.into_iter().map(|(job, busy)| (job.to_owned(), busy / of));
+        let jobs = busy.into_values().map(|job| HistoryShare { busy: job.busy / of, ..job });
         let sample = HistorySample {
             at: Timestamp(at),
             slots: last.sample.slots,
@@ -73,8 +74,8 @@ impl StoredSample {
 }
 
 /// Jobs with the most running subtasks, in this order.
-pub(super) fn busiest(jobs: impl Iterator<Item = (String, f64)>) -> Vec<HistoryShare> {
-    let share = |(job, busy)| HistoryShare { job, busy: rounded(busy) };
+pub(super) fn busiest(jobs: impl Iterator<Item = HistoryShare>) -> Vec<HistoryShare> {
+    let share = |job: HistoryShare| HistoryShare { busy: rounded(job.busy), ..job };
     let mut all: Vec<_> = jobs.map(share).filter(|share| share.busy > 0.0).collect();
     all.sort_by(|a, b| b.busy.total_cmp(&a.busy).then_with(|| a.job.cmp(&b.job)));
     all.truncate(MAX_JOBS);
@@ -95,13 +96,18 @@ pub(super) fn cut(mut slice: Slice) -> Slice {
     for keys in [&mut slice.keys, &mut slice.shared_keys] {
         keys.truncate(MAX_KEYS);
         for key in keys {
-            if let Some((end, _)) = key.char_indices().nth(MAX_KEY_CHARS) {
-                key.truncate(end);
-                key.push('…');
-            }
+            *key = cut_name(key);
         }
     }
     slice
+}
+
+/// Shortens a name or a key.
+pub(super) fn cut_name(text: &str) -> String {
+    match text.char_indices().nth(MAX_KEY_CHARS) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
 }
 
 pub(super) fn waits_of(counts: &WaitCounts) -> HistoryWaits {
@@ -149,8 +155,12 @@ mod tests {
         }
     }
 
+    fn share(job: &str, busy: f64) -> HistoryShare {
+        HistoryShare { job: job.into(), kind: "act".into(), name: None, busy }
+    }
+
     fn sample(busy: f64, succeeded: u64, jobs: &[(&str, f64)]) -> StoredSample {
-        let jobs = busiest(jobs.iter().map(|(job, busy)| ((*job).to_owned(), *busy)));
+        let jobs = busiest(jobs.iter().map(|(job, busy)| share(job, *busy)));
         let waiting = HistoryWaits { key: busy * 10.0, ..HistoryWaits::default() };
         let (at, failed, cancelled, retried) = (Timestamp(0), 0, 0, 0);
         let sample = HistorySample {
@@ -185,7 +195,7 @@ mod tests {
 
     #[test]
     fn a_sample_is_bounded() {
-        let jobs = busiest((0..100).map(|job| (format!("job_{job:03}"), f64::from(job))));
+        let jobs = busiest((0..100).map(|job| share(&format!("job_{job:03}"), f64::from(job))));
         assert_eq!((jobs.len(), jobs[0].job.as_str()), (MAX_JOBS, "job_099"));
         let slices = longest((0..100).map(|end| slice(10, 10 + end)).collect(), MAX_SLICES);
         assert_eq!((slices.len(), slices[0].end), (MAX_SLICES, Some(Timestamp(78))));

@@ -1,5 +1,7 @@
 // What the charts of the past show, computed from samples. Nothing here draws.
 
+import { jobTitle } from "../format.js";
+
 /**
  * @typedef {import("../types.js").HistorySample} Sample
  *
@@ -29,19 +31,19 @@ const WAITS = [
 /**
  * Running subtasks by job: those with the most work in the period, and all others together.
  * @param {Sample[]} samples
- * @param {(id: string) => string} nameOf
  * @returns {Series[]}
  */
-export function jobSeries(samples, nameOf) {
+export function jobSeries(samples) {
   /** @type {Map<string, number>} */
   const work = new Map();
   for (const { jobs = [] } of samples) for (const { job, busy } of jobs) work.set(job, (work.get(job) ?? 0) + busy);
+  const names = namesIn(samples);
   const shown = [...work].sort((a, b) => b[1] - a[1]).slice(0, SHOWN_JOBS);
   const values = (/** @type {string} */ id) =>
     samples.map(({ jobs = [] }) => jobs.find(({ job }) => job === id)?.busy ?? 0);
   const series = shown.map(([id], index) => ({
     name: id,
-    label: nameOf(id),
+    label: names.get(id) ?? id,
     colour: `--job-${index}`,
     values: values(id),
   }));
@@ -51,6 +53,16 @@ export function jobSeries(samples, nameOf) {
   // Averages are rounded, so that their sum may differ a little.
   const hasOthers = others.some((value) => value > 0.1);
   return hasOthers ? [...series, { name: "others", label: "Other jobs", colour: "--job-9", values: others }] : series;
+}
+
+/**
+ * The names of the jobs in samples.
+ * @param {Sample[]} samples
+ * @returns {Map<string, string>}
+ */
+export function namesIn(samples) {
+  const jobs = samples.flatMap(({ jobs = [] }) => jobs);
+  return new Map(jobs.map(({ job, kind, name }) => [job, jobTitle({ id: job, kind, name })]));
 }
 
 /**

@@ -5,7 +5,7 @@ import { every, fill, h, refill, setText } from "../dom.js";
 import { clock, duration, jobTitle } from "../format.js";
 import { PastLanes } from "../history/lanes.js";
 import { moved, periodOf, queryOf, SPANS } from "../history/periods.js";
-import { jobSeries, rateSeries, waitSeries } from "../history/series.js";
+import { jobSeries, namesIn, rateSeries, waitSeries } from "../history/series.js";
 import { StackChart } from "../history/stack.js";
 import { pageHead } from "../parts/page.js";
 import { button, failure, panel } from "../parts/small.js";
@@ -21,7 +21,9 @@ export function showHistory({ app, root, query, signal, title }) {
   let period = periodOf(query);
   const words = h("span", { class: "hint" });
   const problem = h("div");
-  const nameOf = (/** @type {string} */ id) => app.model.nameOf(id) ?? jobTitle({ id, kind: "job" });
+  /** @type {Map<string, string>} */
+  let names = new Map();
+  const nameOf = (/** @type {string} */ id) => names.get(id) ?? app.model.nameOf(id) ?? jobTitle({ id, kind: "job" });
   const linkOf = (/** @type {{name: string, label: string}} */ { name, label }) =>
     name === "others" ? label : h("a", { href: `#/jobs/${name}` }, label);
   const slots = new StackChart({ title: "Running subtasks by job", nothing: "Nothing ran", labelOf: linkOf }, signal);
@@ -34,8 +36,9 @@ export function showHistory({ app, root, query, signal, title }) {
     const [begin, end] = [Date.parse(from), Date.parse(to)];
     const times = samples.map(({ at }) => Date.parse(at));
     const frame = { times, from: begin, to: end, intervalMs };
+    names = namesIn(samples);
     const top = samples.reduce((most, sample) => Math.max(most, sample.slots), 1);
-    slots.show({ ...frame, series: jobSeries(samples, nameOf), top });
+    slots.show({ ...frame, series: jobSeries(samples), top });
     lanes.show(slices, { from: begin, to: end });
     rates.show({ ...frame, series: rateSeries(samples, intervalMs) });
     waits.show({ ...frame, series: waitSeries(samples) });
@@ -120,7 +123,7 @@ function periodBar(current, choose, now) {
   mark();
   return h(
     "div",
-    { class: "lanes-tools", role: "group", "aria-label": "Period" },
+    { class: "lanes-tools period", role: "group", "aria-label": "Period" },
     spans.map(({ choice }) => choice),
     earlier,
     later,

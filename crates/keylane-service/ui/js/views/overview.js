@@ -1,14 +1,14 @@
 // The server at a glance: numbers, lanes, the jobs that are not over, and the keys that stand longest.
 
 import { get } from "../api.js";
-import { every, fill, h, setText } from "../dom.js";
+import { every, fill, h, refill, setText } from "../dom.js";
 import { bytes, count, duration, newer, newestFirst, plural, short } from "../format.js";
 import { firstJob } from "../parts/first.js";
 import { jobTable } from "../parts/jobtable.js";
 import { keyTable } from "../parts/keytable.js";
 import { lanesPanel } from "../parts/lanes.js";
 import { pageHead } from "../parts/page.js";
-import { empty, failure, panel, skeleton } from "../parts/small.js";
+import { empty, failure, keyLink, panel, skeleton } from "../parts/small.js";
 import { sparkline } from "../parts/spark.js";
 import { href } from "../route.js";
 import { isFinal } from "../words.js";
@@ -40,7 +40,7 @@ export function showOverview(view) {
         "div",
         { class: "columns" },
         panel("Jobs", { side: h("a", { href: href(["jobs"]) }, "All jobs") }, jobs),
-        panel("Oldest waiting keys", { side: h("a", { href: href(["keys"]) }, "All keys") }, keys),
+        panel("Oldest waiting keys", { side: h("a", { href: href(["keys"]) }, "All keys") }, keys, longestKey(view)),
       ),
     ),
   );
@@ -60,7 +60,6 @@ function tiles({ app, signal }) {
     backing: tile("Backing off"),
     failed: tile("Failed"),
     head: tile("Oldest head"),
-    longest: tile("Longest key"),
     store: tile("Store"),
   };
   const update = () => {
@@ -82,12 +81,6 @@ function tiles({ app, signal }) {
     );
     all.failed.element.dataset.how = summary.failed_total > 0 ? "bad" : "";
     all.head.set(summary.keys > 0 ? duration(summary.oldest_head_ms) : "–");
-    const { longest_key: longest } = summary;
-    const left = summary.waiting + summary.ready + summary.backing_off + summary.busy;
-    all.longest.set(
-      longest ? short(longest.subtasks) : "–",
-      longest ? `${longest.key}: up to ${plural(Math.max(1, Math.ceil(left / longest.subtasks)), "useful worker")}` : "",
-    );
     all.store.set(bytes(summary.store_bytes), summary.store);
     all.store.element.dataset.how = summary.store === "ok" ? "" : "bad";
   };
@@ -99,6 +92,31 @@ function tiles({ app, signal }) {
     { class: "tiles" },
     Object.values(all).map((one) => one.element),
   );
+}
+
+/**
+ * The longest key, and the number of workers beyond which more do not help.
+ * @param {import("../main.js").View} view
+ */
+function longestKey({ app, signal }) {
+  const element = h("p", { class: "lanes-info", hidden: true });
+  const update = () => {
+    const { summary } = app.model;
+    const longest = summary?.longest_key;
+    element.hidden = !longest;
+    if (!summary || !longest) return;
+    const left = summary.waiting + summary.ready + summary.backing_off + summary.busy;
+    const useful = Math.max(1, Math.ceil(left / longest.subtasks));
+    refill(element, JSON.stringify([longest, useful]), () => [
+      "Longest key: ",
+      keyLink(longest.key),
+      ` with ${plural(longest.subtasks, "subtask")}. More than ${plural(useful, "worker")} at a time do not end all work earlier.`,
+    ]);
+  };
+  app.live.on("summary", update, signal);
+  app.model.onLoad(update, signal);
+  update();
+  return element;
 }
 
 /**

@@ -673,7 +673,7 @@ export class Engine extends EventEmitter {
           tenant: 0,
           slot: 90 * (1 - part),
         },
-        jobs: jobs.map(({ id }, index) => ({ job: id, busy: Math.round(busy * [0.5, 0.3, 0.1][index] * 100) / 100 })),
+        jobs: jobs.map(({ id, kind, name }, index) => ({ job: id, kind, name, busy: Math.round(busy * [0.5, 0.3, 0.1][index] * 100) / 100 })),
       });
     }
     const slices = this.#ended.slice(-200);
