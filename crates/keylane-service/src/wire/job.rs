@@ -387,7 +387,8 @@ pub struct Job {
     /// subtask has ended, and while subtasks wait for an operator, a worker or disk space.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eta_ms: Option<u64>,
-    /// Key with the longest chain of subtasks that run one after another before the job can end; found from a sample.
+    /// Key with the longest chain of subtasks that run one after another before the job can end; found from a sample. Only in
+    /// the answer to a request for the job.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub longest_key: Option<KeyChain>,
     /// Number of workers beyond which more do not end the job earlier, if all subtasks take equally long: its unfinished

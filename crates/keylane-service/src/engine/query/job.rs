@@ -71,11 +71,18 @@ pub(in crate::engine) fn live_view(
         let (now_ms, released_ms) = (clock.steady_ms(), engine.released_ms);
         live.pace.and_then(|pace| pace.eta(now_ms, released_ms, ended, total))
     };
+    Some(Job { waiting_because, eta_ms, ..view })
+}
+
+/// Adds the key that decides the end of an active job. Not for events and lists, of which there can be hundreds at a time: up
+/// to 32,000 places are examined under the lock.
+fn with_chain(engine: &EngineState, id: JobId, job: Job) -> Job {
+    let number = id.number();
     let chain = engine.scheduler.longest_chain(number).filter(|chain| chain.subtasks > 1);
+    let Some(chain) = chain else { return job };
     let unfinished = engine.scheduler.counts(number).unwrap_or_default().unfinished();
-    let useful_workers = chain.as_ref().map(|chain| unfinished.div_ceil(chain.subtasks).max(1));
-    let longest_key = chain.as_ref().map(chain_view);
-    Some(Job { waiting_because, eta_ms, longest_key, useful_workers, ..view })
+    let useful_workers = Some(unfinished.div_ceil(chain.subtasks).max(1));
+    Job { longest_key: Some(chain_view(&chain)), useful_workers, ..job }
 }
 
 /// Adds the failure of the last attempt at a subtask, if it is known.
@@ -203,7 +210,7 @@ impl Query {
             let engine = self.state.lock();
             if engine.live.get(&id.number()).is_some_and(|live| live.id == id) {
                 let view = live_view(&self.kinds, &engine, id.number(), &self.clock);
-                return view.ok_or_else(|| unknown(id));
+                return view.map(|job| with_chain(&engine, id, job)).ok_or_else(|| unknown(id));
             }
         }
         let stored = self.stored(id)?;
