@@ -69,12 +69,15 @@ impl Scheduler {
 
     /// Releases tasks of due buckets, up to a bound, until the allocator has work. False if it has none.
     pub(super) fn release_until_offered(&mut self, now: u64) -> bool {
-        (0..MAX_RELEASED).any(|_| {
+        for _ in 0..MAX_RELEASED {
             if !self.release_due_key(now) {
                 return false;
             }
-            self.allocator.peek(now).is_some()
-        })
+            if self.allocator.peek(now).is_some() {
+                return true;
+            }
+        }
+        false
     }
 
     /// Number of keys that have started lately, so that a later start may have to wait for a token.
