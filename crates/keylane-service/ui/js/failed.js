@@ -18,10 +18,11 @@ export async function failedOf(job, signal) {
 
 /**
  * Errors that differ only in numbers or ids are one reason.
- * @param {Subtask[]} items
+ * @template {Subtask} T
+ * @param {T[]} items
  */
 export function groupByError(items) {
-  /** @type {Map<string, {error: string, items: Subtask[]}>} */
+  /** @type {Map<string, {error: string, items: T[]}>} */
   const groups = new Map();
   for (const item of items) {
     const error = item.outcome?.error ?? "no reason given";

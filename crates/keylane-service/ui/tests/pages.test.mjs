@@ -622,13 +622,34 @@ describe("keys", () => {
 describe("failures, allocation, server", () => {
   test("failures are shown by job and reason, and tried again", () =>
     on({ path: "failures" }, async ({ page, mock }) => {
-      await page.getByText("HTTP … from the address service, request …", { exact: true }).waitFor();
+      const group = page.locator(".failed-group");
+      await group.getByText("HTTP … from the address service, request …", { exact: true }).waitFor();
       const job = page.locator(".panel", { hasText: "Address check" });
       await until(async () => (await job.locator("tbody tr").count()) === 3, "three of them");
       await page.getByRole("button", { name: "Retry failed subtasks of Address check" }).click();
       await dialog(page).getByRole("button", { name: "Retry" }).click();
       await until(() => jobNamed(mock.engine, "Address check").state === "succeeded", "it succeeds");
       await job.waitFor({ state: "detached" });
+    }));
+
+  test("failures of several jobs are put together by reason, and retried with one action", () =>
+    on({ scene: "still", path: "failures" }, async ({ page, mock }) => {
+      const fail = (/** @type {string} */ error) => ({ payload: { ms: 1, fail: true, error } });
+      for (const number of [1, 2])
+        mock.engine.submit({
+          kind: "work",
+          name: `Failing ${number}`,
+          attempts: 1,
+          subtasks: [fail(`no room on disk ${number}`), fail("timeout")],
+        });
+      await until(() => jobNamed(mock.engine, "Failing 2").state === "failed", "both have failed");
+      const reasons = page.getByRole("table", { name: "Failures by reason" });
+      await reasons.getByText("no room on disk …").waitFor();
+      assert.deepEqual(await reasons.locator("tbody tr").first().locator(".number").allTextContents(), ["2", "2"]);
+      await page.getByRole("button", { name: "Retry all that failed with: timeout" }).click();
+      await dialog(page).getByText("They failed with: timeout").waitFor();
+      await dialog(page).getByRole("button", { name: "Retry 2 subtasks" }).click();
+      await page.getByText("2 jobs retried").waitFor();
     }));
 
   test("older failures come with Show more, and keep those that are shown", () =>

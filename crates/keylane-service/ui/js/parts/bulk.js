@@ -154,10 +154,11 @@ function question({ verb, effect, isDangerous }, jobs, isAll) {
 }
 
 /**
- * @param {BulkAction} action
+ * Runs an action on each job, some at a time, and says how it went.
+ * @param {Pick<BulkAction, "run" | "done">} action
  * @param {Job[]} jobs
  */
-async function runAll({ run, done }, jobs) {
+export async function runAll({ run, done }, jobs) {
   const left = [...jobs].reverse();
   /** @type {string[]} */
   const refused = [];

@@ -9,6 +9,7 @@ import { retryJob } from "../parts/actions.js";
 import { failedGroup } from "../parts/failedgroup.js";
 import { keyTable } from "../parts/keytable.js";
 import { pageHead } from "../parts/page.js";
+import { reasonPanel } from "../parts/reasons.js";
 import { button, empty, failure, jobLink, panel, skeleton, stateBadge } from "../parts/small.js";
 import { href } from "../route.js";
 
@@ -30,16 +31,20 @@ export function showFailures({ app, root, signal, title }) {
   title("Failures");
   const place = h("div", { class: "stack" }, panel("Failed for good", {}, skeleton()));
   const keys = stoppedKeys(app, signal);
-  fill(root, pageHead("Failures").element, h("div", { class: "stack" }, keys.element, place));
+  const reasons = reasonPanel({ isReadOnly: () => app.version?.read_only ?? false, changed: () => load() });
+  fill(root, pageHead("Failures").element, h("div", { class: "stack" }, keys.element, reasons.element, place));
   const more = h("button", { type: "button", class: "button", onclick: () => showMore() }, "Show more");
   let wanted = STEP;
   let shown = "";
-  /** Panels of the jobs shown, with the state in which each was read. @type {Map<string, {state: string, panel: HTMLElement}>} */
+  /**
+   * Jobs shown, with the state in which each was read.
+   * @type {Map<string, {state: string, panel: HTMLElement, failed: import("../parts/reasons.js").FailedJob}>}
+   */
   let panels = new Map();
   const panelOf = async (/** @type {Job} */ job) => {
     const state = JSON.stringify([job.counts.failed, job.state, job.name]);
     const known = panels.get(job.id);
-    return known?.state === state ? known : { state, panel: await failedJob(app, job, signal, load) };
+    return known?.state === state ? known : { state, ...(await failedJob(app, job, signal, load)) };
   };
   const load = async () => {
     try {
@@ -53,6 +58,7 @@ export function showFailures({ app, root, signal, title }) {
       for (const job of jobs) app.model.learn(job);
       const last = !isAll && h("p", { class: "panel-foot" }, more);
       const listed = jobs.length === 0 ? nothingFailed(isAll) : all.map((one) => one.panel);
+      reasons.show(all.map((one) => one.failed));
       fill(place, listed, last);
     } catch (error) {
       if (!signal.aborted && shown === "")
@@ -172,5 +178,5 @@ async function failedJob(app, job, signal, reload) {
         h("a", { href: href(["jobs", job.id, "failed"]) }, "All failed subtasks of this job"),
       ),
     );
-  return one;
+  return { panel: one, failed: { job, items, isAll } };
 }
