@@ -445,6 +445,20 @@ describe("a job", () => {
       await page.getByText(/More than \d+ workers? at a time do not end the job earlier/).waitFor();
     }));
 
+  test("a job shows what waits for what, down to the cause", () =>
+    on({ scene: "still", path: "jobs" }, async ({ page, mock }) => {
+      const slow = { key: "k", payload: { ms: 3_600_000 } };
+      mock.engine.submit({ kind: "work", name: "Before", subtasks: [slow, slow] });
+      mock.engine.submit({ kind: "work", name: "Behind", subtasks: [{ key: "k", payload: { ms: 1 } }] });
+      await page.getByRole("link", { name: "Behind" }).click();
+      await page.getByRole("button", { name: "Show what waits for what" }).click();
+      const tree = page.locator(".wait-tree");
+      await tree.getByRole("link", { name: "Behind" }).waitFor();
+      await tree.getByText("Behind earlier subtasks of its key").waitFor();
+      await tree.getByRole("link", { name: "Before #0" }).click();
+      await page.getByRole("heading", { level: 1, name: "Subtask #0" }).waitFor();
+    }));
+
   test("a subtask says why it waits", () =>
     on({ scene: "still", path: "jobs" }, async ({ page }) => {
       await open(page, "Long");

@@ -14,6 +14,7 @@ import { KEPT_MS, Slices } from "../js/lanes/slices.js";
 import { soon } from "../js/pace.js";
 import { href, parseRoute } from "../js/route.js";
 import { EventParser } from "../js/sse.js";
+import { waitTree } from "../js/waits.js";
 import { reasonWord, ruleWord, stateWord } from "../js/words.js";
 
 test("a number keeps the digits that it was sent with", () => {
@@ -337,6 +338,36 @@ test("a period of the past moves by half its length, and not beyond now", () => 
   assert.deepEqual(queryOf({ span: "1h", to: null }), { span: undefined, to: undefined });
   assert.deepEqual([3_600_000, 86_400_000, 30 * 86_400_000].map((span) => stepOf(span, 8) / 60_000), [10, 180, 7200]);
   assert.equal(marks(now - 3_600_000, now, 600_000).length, 7);
+});
+
+test("what waits for what is followed to the causes, and each job and subtask stands once", async () => {
+  const behind = (/** @type {string} */ job, /** @type {number} */ number) => ({ reason: "key_order", text: "", job, number });
+  const cause = { reason: "kind_paused", text: "the kind is paused" };
+  /** @type {Record<string, any[]>} */
+  const reasons = { a: [behind("b", 1), behind("c", 2)], "b/1": [behind("c", 2)], "c/2": [behind("b", 1), cause] };
+  const asked = [];
+  const read = async (/** @type {{job: string, number?: number}} */ of) => {
+    const id = of.number === undefined ? of.job : `${of.job}/${of.number}`;
+    asked.push(id);
+    return { of, title: id, state: "waiting", reasons: reasons[id] };
+  };
+  const { root, isAll } = await waitTree({ job: "a" }, read);
+  assert.deepEqual([asked, isAll], [["a", "b/1", "c/2"], true]);
+  const [first, second] = root.edges;
+  assert.deepEqual([first.to?.title, second.to?.title], ["b/1", "c/2"]);
+  assert.deepEqual([first.to?.edges[0].isKnown, first.to?.edges[0].to], [true, undefined]);
+  assert.deepEqual(second.to?.edges.map(({ isKnown, because }) => [isKnown, because.reason]), [
+    [true, "key_order"],
+    [undefined, "kind_paused"],
+  ]);
+  // A chain without end is cut, and says so.
+  const endless = await waitTree({ job: "a" }, async (of) => ({
+    of,
+    title: of.job,
+    state: "waiting",
+    reasons: [behind(`${of.job}a`, 1)],
+  }));
+  assert.equal(endless.isAll, false);
 });
 
 test("failures that differ only in numbers are one reason", () => {

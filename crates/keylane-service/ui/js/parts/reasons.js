@@ -40,7 +40,7 @@ export function reasonsOf(failed) {
  */
 export function reasonPanel({ isReadOnly, changed }) {
   const place = h("div");
-  const element = panel("By reason, over all jobs", {}, place);
+  const element = panel("By reason, over all jobs shown", {}, place);
   element.hidden = true;
   const show = (/** @type {FailedJob[]} */ failed) => {
     // One job shows the same below.

@@ -10,6 +10,7 @@ import { pageHead } from "../parts/page.js";
 import { payload } from "../parts/payload.js";
 import { ago, button, eta, failure, keyLink, panel, progressBar, progressText, skeleton, stateBadge } from "../parts/small.js";
 import { copy } from "../parts/toast.js";
+import { waitPanel } from "../parts/waittree.js";
 import { weightField } from "../parts/weight.js";
 import { href } from "../route.js";
 import { isFinal, stateWord } from "../words.js";
@@ -100,6 +101,7 @@ function jobPage(view, first, part, reload) {
   const progress = progressPart();
   const facts = factsPart(app, first, reload);
   const why = whyPart(view, first.id, progress.showChain);
+  const waits = waitPanel(app, { job: first.id }, signal);
   const tabs = h("nav", { class: "segments", "aria-label": "Sections of this job" });
   const body = h("div");
   fill(
@@ -108,7 +110,7 @@ function jobPage(view, first, part, reload) {
     h(
       "div",
       { class: "stack" },
-      h("div", { class: "columns" }, h("div", { class: "stack" }, progress.element, why.element), facts.element),
+      h("div", { class: "columns" }, h("div", { class: "stack" }, progress.element, why.element, waits), facts.element),
       h("div", null, tabs),
       body,
     ),
@@ -121,6 +123,7 @@ function jobPage(view, first, part, reload) {
     progress.update(job);
     facts.update(job);
     why.update(job);
+    waits.hidden = why.element.hidden;
     refill(tabs, JSON.stringify([job.counts.failed > 0]), () =>
       PARTS.map(({ name, word }) =>
         h(
