@@ -55,6 +55,7 @@ export function newToken() {
  * @property {unknown} [body]
  * @property {Record<string, string>} [headers]
  * @property {AbortSignal} [signal]
+ * @property {(status: number) => void} [onStatus] called with the status of the answer
  */
 
 /**
@@ -67,6 +68,7 @@ export async function call(path, ask = {}) {
   const response = await send(path, ask);
   if (response.status === 401 && (await newToken())) return call(path, ask);
   const text = await response.text();
+  ask.onStatus?.(response.status);
   if (!response.ok) throw new ApiError(response.status, problemOf(text, response));
   return text === "" ? null : parseExact(text);
 }

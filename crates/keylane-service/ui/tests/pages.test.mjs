@@ -947,6 +947,7 @@ describe("submit", () => {
       await page.getByLabel("Weight").fill("3");
       await page.getByLabel("Priority").selectOption("high");
       await page.getByLabel("Expiry").fill("3600");
+      await page.getByLabel("Unique").fill("1.5");
       await page.getByLabel("After", { exact: true }).fill("job_1, job_2");
       await page.getByLabel("Webhook").fill("https://example.com/hook");
       const [request] = await Promise.all([
@@ -954,6 +955,8 @@ describe("submit", () => {
         page.getByRole("button", { name: "Submit the job" }).click(),
       ]);
       assert.match(request.postData() ?? "", /9007199254740993/, "every digit is sent");
+      assert.equal(JSON.parse(request.postData() ?? "").unique_ms, 1500);
+      await page.getByText("By hand was accepted, and is on the disk").waitFor();
       assert.match(request.headers()["idempotency-key"], /^[0-9a-f]{32}$/);
       await page.getByRole("heading", { level: 1, name: "By hand" }).waitFor();
       const job = jobNamed(mock.engine, "By hand");
@@ -963,6 +966,18 @@ describe("submit", () => {
       await page.getByText("high", { exact: true }).waitFor();
       await page.getByText("After the success of").waitFor();
       assert.match((await page.getByRole("link", { name: "job_2" }).getAttribute("href")) ?? "", /job_2/);
+    }));
+
+  test("an equal job that was submitted before is opened, and said to be", () =>
+    on({ scene: "few", path: "submit" }, async ({ page, mock }) => {
+      const before = jobNamed(mock.engine, "Catalogue import");
+      const isSubmission = (/** @type {URL} */ url) => url.pathname === "/v1/jobs" && url.search === "";
+      await page.route(isSubmission, (route) => route.fulfill({ status: 200, json: mock.engine.view(before) }));
+      await page.getByLabel("Kind").selectOption("work");
+      await page.getByRole("button", { name: "Submit the job" }).click();
+      await page.getByText("It was submitted before: Catalogue import").waitFor();
+      await page.getByRole("heading", { level: 1, name: "Catalogue import" }).waitFor();
+      await page.unrouteAll({ behavior: "ignoreErrors" });
     }));
 
   test("many subtasks are submitted from a list", () =>

@@ -1,6 +1,6 @@
 // A form for one job with one subtask, or with many from a list; and the same as a command.
 
-import { curl, get, post } from "../api.js";
+import { call, curl, get } from "../api.js";
 import { fill, h, setText } from "../dom.js";
 import { parseExact, printExact } from "../exact.js";
 import { jobTitle } from "../format.js";
@@ -40,6 +40,7 @@ export function showSubmit({ app, root, signal, title }) {
         fields.weight.element,
         fields.delay.element,
         fields.expires.element,
+        fields.unique.element,
         fields.after.element,
         fields.webhook.element,
         fields.attempts.element,
@@ -78,8 +79,13 @@ export function showSubmit({ app, root, signal, title }) {
     if (!body) return;
     submit.disabled = true;
     try {
-      const job = await post("v1/jobs", body, { "Idempotency-Key": idempotency });
-      toast(`${jobTitle(job)} was accepted, and is on the disk`);
+      let isNew = true;
+      const onStatus = (/** @type {number} */ status) => {
+        isNew = status === 202;
+      };
+      const headers = { "Idempotency-Key": idempotency };
+      const job = await call("v1/jobs", { method: "POST", body, headers, onStatus });
+      toast(isNew ? `${jobTitle(job)} was accepted, and is on the disk` : `It was submitted before: ${jobTitle(job)}`);
       location.hash = href(["jobs", job.id]);
     } catch (problem) {
       setText(error, reasonOf(problem));
@@ -113,6 +119,11 @@ function makeFields() {
     weight: field("Weight", h("input", { type: "number", min: 1, placeholder: "1" }), "Share of spare slots"),
     delay: field("Delay", h("input", { type: "number", min: 0, placeholder: "0" }), "Seconds until it may start"),
     expires: field("Expiry", h("input", { type: "number", min: 0.001, step: "any" }), "Seconds until nothing of it starts"),
+    unique: field(
+      "Unique",
+      h("input", { type: "number", min: 0.001, step: "any" }),
+      "Seconds in which an equal job is not done again",
+    ),
     after: field("After", h("input", { placeholder: "job_…, job_…" }), "Jobs that must succeed before"),
     webhook: field("Webhook", h("input", { type: "url", placeholder: "https://…" }), "Gets a signed request at its end"),
     attempts: field("Attempts", h("input", { type: "number", min: 1, placeholder: "as its kind" })),
@@ -170,7 +181,7 @@ function field(word, input, hint) {
  * @param {ReturnType<typeof makeFields>} fields
  */
 function bodyOf(fields) {
-  const { kind, name, key, payload, labels, priority, weight, delay, expires, after } = fields;
+  const { kind, name, key, payload, labels, priority, weight, delay, expires, unique, after } = fields;
   const { webhook, attempts, timeout, onError, onFail } = fields;
   if (!kind.input.value) throw new Error("Kind: choose one.");
   const given = payloadOf(payload.input.value);
@@ -189,6 +200,7 @@ function bodyOf(fields) {
     after: after.input.value.trim() === "" ? undefined : after.input.value.split(",").map((id) => id.trim()),
     webhook: webhook.input.value.trim() || undefined,
     expires_ms: seconds(expires.input),
+    unique_ms: seconds(unique.input),
     delay_ms: seconds(delay.input),
     attempts: whole(attempts.input),
     timeout_ms: seconds(timeout.input),

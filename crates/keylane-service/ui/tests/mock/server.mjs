@@ -230,6 +230,7 @@ const FIELDS = new Set([
   "after_on",
   "webhook",
   "expires_ms",
+  "unique_ms",
   "subtasks",
   "payload",
   "key",
