@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::common::{Client, Log, builder, serve};
-use keylane_service::handle::FunctionHandler;
+use keylane_service::handle::{CommandHandler, FunctionHandler, WorkerHandler};
 use keylane_service::http::HttpServer;
 use keylane_service::store::Store;
 use keylane_service::{Kind, Service};
@@ -175,5 +175,24 @@ async fn a_wrong_change_is_refused_with_its_place_and_changes_nothing() {
     assert_eq!(kind(&client, "echo").await, before);
     // An action that changes nothing is done all the same.
     assert_eq!(act(&client, "echo/resume", &Value::Null).await, before);
+    stop(service, server).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_than_its_workers_run_is_refused_and_as_many_are_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let workers = WorkerHandler::new(CommandHandler::new(["cat"]), 2, None);
+    // As the configuration file sets it.
+    let worked = Kind { concurrency: Some(2), ..Kind::new(workers) };
+    let service = builder(folder.path(), &Log::default()).kind("worked", worked);
+    let service = service.start().await.unwrap();
+    let (server, client) = serve(&service).await;
+    let json = [("content-type", "application/json")];
+    let body = r#"{"concurrency":3}"#;
+    let refused = client.send("PATCH", "/v1/kinds/worked", &json, body).await.expect(409);
+    assert!(refused.text.contains("the configured workers run 2"), "{}", refused.text);
+    assert!(refused.text.contains("configure more `workers`"), "{}", refused.text);
+    assert_eq!(patch(&client, "worked", &json!({"concurrency": 2})).await["concurrency"], 2);
+    assert_eq!(patch(&client, "worked", &json!({"concurrency": 1})).await["concurrency"], 1);
     stop(service, server).await;
 }
