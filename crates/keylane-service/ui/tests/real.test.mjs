@@ -142,8 +142,13 @@ test("the lanes, the allocation and the server's page have something to show", a
     .waitFor();
   await page.goto(`${server}#/allocation`);
   await page.getByText(/of \d+ slots busy/).first().waitFor();
-  await page.goto(`${server}#/history`);
   // A sample is made every 10 seconds.
+  const headers = token ? { Authorization: `Bearer ${token}` } : {};
+  const from = new Date(Date.now() - 3_600_000).toISOString();
+  const past = async () => (await fetch(`${server}v1/history?from=${from}&to=${new Date().toISOString()}`, { headers })).json();
+  await until(async () => (await past()).samples.some((/** @type {any} */ { succeeded }) => succeeded > 0), "a sample");
+  await page.goto(`${server}#/history`);
+  await page.getByText(/ in intervals of 10 s$/).waitFor();
   await page.getByRole("button", { name: "View as table" }).nth(2).click();
   await page.getByRole("table", { name: "Ended subtasks a second" }).getByText("Succeeded").waitFor();
   await page.goto(`${server}#/server`);

@@ -14,11 +14,12 @@ pub(super) struct Resolution {
 impl Resolution {
     pub(super) const FINEST: Resolution = Resolution::ALL[0];
 
-    /// All resolutions, from the finest to the coarsest: an hour, a day, and 30 days.
+    /// All resolutions, from the finest to the coarsest: an hour, a day, and 30 days. Each has 10 intervals more, because a
+    /// request for the last hour is a moment old when it arrives.
     pub(super) const ALL: [Resolution; 3] = [
-        Resolution { number: 0, interval_ms: 10_000, rows: 360, has_slices: true },
-        Resolution { number: 1, interval_ms: 60_000, rows: 1440, has_slices: true },
-        Resolution { number: 2, interval_ms: 900_000, rows: 2880, has_slices: false },
+        Resolution { number: 0, interval_ms: 10_000, rows: 360 + 10, has_slices: true },
+        Resolution { number: 1, interval_ms: 60_000, rows: 1440 + 10, has_slices: true },
+        Resolution { number: 2, interval_ms: 900_000, rows: 2880 + 10, has_slices: false },
     ];
 
     /// Begin of the interval with the time `at`.
@@ -51,5 +52,7 @@ mod tests {
             [1, 2, 24, 25, 720, 900].map(|hours| Resolution::reaching(now - hours * hour, now));
         let expected = [10_000, 60_000, 60_000, 900_000, 900_000, 900_000];
         assert_eq!(intervals.map(|resolution| resolution.interval_ms), expected);
+        // Regression: a page asked for the last hour, and got minutes, because the request took a millisecond.
+        assert_eq!(Resolution::reaching(now - hour - 1, now), Resolution::FINEST);
     }
 }

@@ -99,7 +99,7 @@ function tiles({ app, signal }) {
  * @param {import("../main.js").View} view
  */
 function longestKey({ app, signal }) {
-  const element = h("p", { class: "lanes-info", hidden: true });
+  const element = h("p", { class: "longest-key", hidden: true });
   const update = () => {
     const { summary } = app.model;
     const longest = summary?.longest_key;
