@@ -35,6 +35,7 @@ mod clock;
 mod composition;
 mod control;
 mod core;
+mod cut_text;
 mod dependencies;
 mod dispatch;
 mod durations;

@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::operator_action::{AuditPayload, AuditedRequest, MAX_NAME_BYTES, cut};
+use super::operator_action::{AuditPayload, AuditedRequest, MAX_NAME_BYTES};
 use crate::JobId;
 use crate::engine::clock::{Clock, millis};
+use crate::engine::cut_text::cut_text;
 use crate::engine::idempotency::IdempotencyKeys;
 use crate::engine::query::Query;
 use crate::engine::store_status::{StoreStatus, read_refused};
@@ -213,7 +214,7 @@ impl AuditLog {
 
     /// Returns the log's name for the job with this id or client id. Reads the store.
     pub(crate) fn job_name(query: &Query, text: &str) -> String {
-        query.resolve(text).map_or_else(|_| cut(text, MAX_NAME_BYTES), |id| id.to_string())
+        query.resolve(text).map_or_else(|_| cut_text(text, MAX_NAME_BYTES), |id| id.to_string())
     }
 }
 

@@ -55,56 +55,57 @@ impl SpanExporter {
                 );
             }
         };
-        let mut wait = FIRST_WAIT;
-        let mut has_failed = false;
+        let mut failures = 0;
         while !self.stopped.is_cancelled() {
             tokio::select! {
                 biased;
-                () = self.stopped.cancelled() => break,
+                () = self.stopped.cancelled() => {}
                 () = self.traces.filled.notified() => {}
                 () = sleep(LINGER) => {}
             }
             while let Some(batch) = self.next_batch() {
-                let sent = tokio::select! {
+                tokio::select! {
                     biased;
                     () = self.stopped.cancelled() => {
                         self.put_back(batch);
                         break;
                     }
-                    sent = send(&client, settings, &batch) => sent,
-                };
-                match sent {
-                    Ok(()) => {
-                        self.traces.queue().exported += batch.len() as u64;
-                        (wait, has_failed) = (FIRST_WAIT, false);
-                    }
-                    Err(failure) => {
-                        if !std::mem::replace(&mut has_failed, true) {
-                            tracing::warn!(error = failure.error, "spans were not accepted");
-                        }
-                        let pause = failure.after.unwrap_or(wait).min(MAX_WAIT);
-                        wait = (wait * 2).min(MAX_WAIT);
-                        match failure.may_pass {
-                            true => self.put_back(batch),
-                            false => self.traces.queue().dropped += batch.len() as u64,
-                        }
-                        tokio::select! {
-                            biased;
-                            () = self.stopped.cancelled() => break,
-                            () = sleep(pause) => {}
-                        }
-                    }
+                    sent = send(&client, settings, &batch) => self.note(batch, sent, &mut failures).await,
                 }
             }
         }
-        let _ = timeout(LAST, async {
+        let last = async {
             while let Some(batch) = self.next_batch() {
                 if send(&client, settings, &batch).await.is_err() {
-                    break;
+                    return;
                 }
             }
-        })
-        .await;
+        };
+        let _ = timeout(LAST, last).await;
+    }
+
+    /// Counts the spans of a batch or returns them to the queue, and waits after a failure. `failures` is the number of
+    /// failures in a row.
+    async fn note(&self, batch: Vec<Span>, sent: Result<(), SendFailure>, failures: &mut u32) {
+        let Err(SendFailure { error, may_pass, after }) = sent else {
+            self.traces.queue().exported += batch.len() as u64;
+            *failures = 0;
+            return;
+        };
+        if *failures == 0 {
+            tracing::warn!(error, "spans were not accepted");
+        }
+        let wait = FIRST_WAIT * 2_u32.pow((*failures).min(6));
+        *failures = failures.saturating_add(1);
+        match may_pass {
+            true => self.put_back(batch),
+            false => self.traces.queue().dropped += batch.len() as u64,
+        }
+        tokio::select! {
+            biased;
+            () = self.stopped.cancelled() => {}
+            () = sleep(after.unwrap_or(wait).min(MAX_WAIT)) => {}
+        }
     }
 
     /// Takes the next spans.

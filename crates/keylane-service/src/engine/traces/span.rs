@@ -3,12 +3,15 @@
 use sha2::{Digest, Sha256};
 
 use crate::Key;
+use crate::engine::cut_text::cut_text;
 use crate::engine::query::text_of;
 use crate::wire::Timestamp;
 
-/// Maximum numbers of keys and characters in an attribute.
+/// Maximum number of keys in an attribute.
 const MAX_KEYS: usize = 4;
-const MAX_CHARS: usize = 256;
+
+/// Maximum size of a text, in bytes.
+pub(super) const MAX_TEXT_BYTES: usize = 256;
 
 /// Span of a job or an attempt.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,15 +39,8 @@ pub(super) enum AttributeValue {
 impl AttributeValue {
     /// The first keys, cut.
     pub(super) fn keys<'a>(keys: impl Iterator<Item = &'a Key>) -> Self {
-        AttributeValue::Texts(keys.take(MAX_KEYS).map(|key| cut_text(&text_of(key))).collect())
-    }
-}
-
-/// Cuts a text that users have chosen.
-pub(super) fn cut_text(text: &str) -> String {
-    match text.char_indices().nth(MAX_CHARS) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
+        let text = |key: &Key| cut_text(&text_of(key), MAX_TEXT_BYTES);
+        AttributeValue::Texts(keys.take(MAX_KEYS).map(text).collect())
     }
 }
 
@@ -96,9 +92,9 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn long_texts_are_cut() {
-        let keys = vec![Key::new("ä".repeat(300).as_bytes()); 9];
-        let expected = vec![format!("{}…", "ä".repeat(256)); 4];
+    fn keys_are_cut() {
+        let keys = vec![Key::new("k".repeat(300).as_bytes()); 9];
+        let expected = vec![format!("{}…", "k".repeat(253)); 4];
         assert_eq!(AttributeValue::keys(keys.iter()), AttributeValue::Texts(expected));
     }
 }
