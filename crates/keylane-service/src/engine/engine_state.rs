@@ -148,6 +148,23 @@ impl SharedState {
     }
 }
 
+/// Visits all unfinished jobs. After each thousand, other threads get the lock: jobs that begin or end meanwhile may be
+/// visited or not.
+pub(super) fn visit_jobs(
+    engine: &mut MutexGuard<'_, EngineState>,
+    mut visit: impl FnMut(&EngineState, JobNumber, &ActiveJob),
+) {
+    const AT_ONCE: usize = 1000;
+    let mut next = JobNumber(0);
+    loop {
+        let mut page = engine.live.range(next..).take(AT_ONCE + 1);
+        page.by_ref().take(AT_ONCE).for_each(|(number, live)| visit(engine, *number, live));
+        let Some((number, _)) = page.next() else { return };
+        next = *number;
+        MutexGuard::bump(engine);
+    }
+}
+
 impl EngineState {
     /// Creates the state of an opening of the store, which has this number.
     pub(super) fn new(scheduler: Scheduler, boot: u64) -> Self {

@@ -72,7 +72,7 @@ pub struct ServiceSettings {
     /// Copies of the store that the service makes by itself; none by default.
     pub backups: Option<BackupSchedule>,
     /// Whether the past is kept for charts: a file beside the store with the suffix `-history`, of at most 64 MiB. It has
-    /// up to 4 keys of some attempts, cut to 64 characters, for 24 hours. Default: false.
+    /// up to 4 keys of some attempts, cut to 64 bytes, for 24 hours. Default: false.
     pub keeps_history: bool,
     /// Secrets and networks of webhooks. Without them, no job can have a webhook. Default: none.
     pub webhooks: Option<WebhookSettings>,

@@ -76,7 +76,7 @@ pub struct HistoryShare {
     pub job: String,
     /// Kind of the job.
     pub kind: String,
-    /// Name of the job, cut to 64 characters.
+    /// Name of the job, cut to 64 bytes.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub name: Option<String>,
     /// Average number of its running subtasks.

@@ -41,20 +41,23 @@ impl Place {
     }
 }
 
-/// Waits until the past has a sample that `is_wanted`, and returns it.
-async fn sample(place: &ActingService, query: &str, is_wanted: impl Fn(&Value) -> bool) -> Value {
-    loop {
-        let past = place.client.get(&format!("/v1/history{query}")).await.expect(200).json();
-        let samples = past["samples"].as_array().unwrap();
-        if let Some(found) = samples.iter().find(|sample| is_wanted(sample)) {
-            return found.clone();
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+async fn past(service: &ActingService, query: &str) -> Value {
+    service.client.get(&format!("/v1/history{query}")).await.expect(200).json()
 }
 
-fn has_ended(sample: &Value) -> bool {
-    sample["succeeded"] == 1
+/// Returns the sample of the interval that begins at this time. A stop makes one of the interval in which it is.
+fn sample<'a>(past: &'a Value, at: &str) -> &'a Value {
+    let all = past["samples"].as_array().unwrap();
+    let at = format!("2026-09-21T{at}.000Z");
+    all.iter().find(|sample| sample["at"] == *at).unwrap_or_else(|| panic!("{at}: {past}"))
+}
+
+/// Runs a job with one subtask to its end.
+async fn run_one(service: &mut ActingService) {
+    let job = service.submit("only", &json!({})).await;
+    assert_eq!(service.stage.next().await, "only");
+    service.stage.succeed("only");
+    service.client.wait(&job).await;
 }
 
 #[tokio::test]
@@ -63,29 +66,47 @@ async fn what_ran_and_waited_is_there_after_a_restart() {
     let mut service = place.start().await;
     service.submit("first", &json!({"key": "ann"})).await;
     assert_eq!(service.stage.next().await, "first");
-    let waiting = service.submit("second", &json!({"key": "ann"})).await;
-    place.clock.set(BEGIN + 10_000);
-    let busy = sample(&service, "", |it| it["waiting"]["key"] == 1.0).await;
-    assert_eq!((&busy["slots"], &busy["succeeded"]), (&json!(1), &json!(0)));
-    service.stage.succeed("first");
-    assert_eq!(service.stage.next().await, "second");
-    // It counts for the interval in which it is read, which may be the next one.
-    place.clock.set(BEGIN + 20_000);
-    sample(&service, "", |it| it["at"] == "2026-09-21T14:15:10.000Z").await;
-    place.clock.set(BEGIN + 30_000);
-    let ended = sample(&service, "", has_ended).await;
-    service.stage.succeed("second");
-    service.client.wait(&waiting).await;
+    let last = service.submit("second", &json!({"key": "ann", "name": "October"})).await;
     service.stop(Duration::ZERO).await;
 
+    place.clock.set(BEGIN + 10_000);
+    let mut service = place.start().await;
+    let before = past(&service, "").await;
+    assert_eq!(before["interval_ms"], 10_000);
+    let cut_off = sample(&before, "14:15:00");
+    assert_eq!((&cut_off["slots"], &cut_off["succeeded"]), (&json!(1), &json!(0)));
+    assert_eq!(cut_off["waiting"]["key"], 1.0, "{cut_off}");
+    for name in ["first", "second"] {
+        assert_eq!(service.stage.next().await, name);
+        service.stage.succeed(name);
+    }
+    service.client.wait(&last).await;
+    service.stop(Duration::ZERO).await;
+
+    place.clock.set(BEGIN + 20_000);
     let service = place.start().await;
-    let again = sample(&service, "", has_ended).await;
-    assert_eq!(again, ended);
-    let past = service.client.get("/v1/history?include=slices").await.expect(200).json();
-    assert_eq!(past["interval_ms"], 10_000);
-    let slices = past["slices"].as_array().unwrap();
-    assert_eq!(slices.len(), 2, "{past}");
-    assert!(slices.iter().all(|slice| slice["keys"] == json!(["ann"])), "{past}");
+    let after = past(&service, "?include=slices").await;
+    assert_eq!(sample(&after, "14:15:00"), cut_off);
+    assert_eq!(sample(&after, "14:15:10")["succeeded"], 2);
+    let slices = after["slices"].as_array().unwrap();
+    let ended: Vec<_> = slices.iter().filter(|slice| slice["outcome"] == "succeeded").collect();
+    assert_eq!(ended.len(), 2, "{after}");
+    assert!(ended.iter().all(|slice| slice["keys"] == json!(["ann"])), "{after}");
+    service.stop(Duration::ZERO).await;
+}
+
+#[tokio::test]
+async fn an_interval_with_a_restart_has_what_ran_before_and_after_it() {
+    let place = Place::new();
+    for _ in 0..2 {
+        let mut service = place.start().await;
+        run_one(&mut service).await;
+        service.stop(Duration::ZERO).await;
+    }
+    let service = place.start().await;
+    let past = past(&service, "").await;
+    assert_eq!(past["samples"].as_array().unwrap().len(), 1, "{past}");
+    assert_eq!(sample(&past, "14:15:00")["succeeded"], 2);
     service.stop(Duration::ZERO).await;
 }
 
@@ -93,25 +114,19 @@ async fn what_ran_and_waited_is_there_after_a_restart() {
 async fn earlier_hours_have_longer_intervals() {
     let place = Place::new();
     let mut service = place.start().await;
-    let job = service.submit("first", &json!({})).await;
-    assert_eq!(service.stage.next().await, "first");
-    service.stage.succeed("first");
-    service.client.wait(&job).await;
+    run_one(&mut service).await;
     service.stop(Duration::ZERO).await;
 
     for (hours, interval) in [(2, 60_000), (30, 900_000)] {
         place.clock.set(BEGIN + hours * 3_600_000);
         let service = place.start().await;
-        let begin = "?from=2026-09-21T14:00:00Z&include=slices";
-        let sample = sample(&service, begin, has_ended).await;
-        assert_eq!(sample["at"], "2026-09-21T14:15:00.000Z");
-        let past = service.client.get(&format!("/v1/history{begin}")).await.expect(200).json();
+        let past = past(&service, "?from=2026-09-21T14:00:00Z&include=slices").await;
         assert_eq!(past["interval_ms"], interval);
+        assert_eq!(sample(&past, "14:15:00")["succeeded"], 1);
         // Keys of attempts are kept for a day.
         assert_eq!(past.get("slices").is_some(), hours == 2);
         // Nothing of the time when the service did not run.
-        let samples = past["samples"].as_array().unwrap();
-        assert!(samples.len() <= 3, "{past}");
+        assert!(past["samples"].as_array().unwrap().len() <= 2, "{past}");
         service.stop(Duration::ZERO).await;
     }
 }
@@ -119,27 +134,23 @@ async fn earlier_hours_have_longer_intervals() {
 #[tokio::test]
 async fn a_damaged_file_is_replaced_and_a_foreign_one_left_alone() {
     let place = Place::new();
-    let start_with = async |content: &[u8]| {
+    let run_with = async |content: &[u8]| {
         std::fs::write(place.file("-history"), content).unwrap();
-        for suffix in ["-history-wal", "-history-shm"] {
-            let _ = std::fs::remove_file(place.file(suffix));
-        }
         let mut service = place.start().await;
-        let job = service.submit("first", &json!({})).await;
-        assert_eq!(service.stage.next().await, "first");
-        service.stage.succeed("first");
-        service.client.wait(&job).await;
+        run_one(&mut service).await;
         service.stop(Duration::ZERO).await;
     };
-    start_with(&[7; 10_000]).await;
+    run_with(&[7; 10_000]).await;
     let service = place.start().await;
-    sample(&service, "", has_ended).await;
+    assert_eq!(sample(&past(&service, "").await, "14:15:00")["succeeded"], 1);
     service.stop(Duration::ZERO).await;
 
     // A store is no history.
-    std::fs::copy(&place.store, place.file("-other")).unwrap();
-    let foreign = std::fs::read(place.file("-other")).unwrap();
-    start_with(&foreign).await;
+    for suffix in ["-history-wal", "-history-shm"] {
+        let _ = std::fs::remove_file(place.file(suffix));
+    }
+    let foreign = std::fs::read(&place.store).unwrap();
+    run_with(&foreign).await;
     assert_eq!(std::fs::read(place.file("-history")).unwrap(), foreign);
 }
 
@@ -161,7 +172,6 @@ async fn periods_and_names_are_checked() {
     }
     // A period without an interval is no error.
     let query = "?from=2026-09-22T00:00:00Z&to=2026-09-21T00:00:00Z";
-    let past = service.client.get(&format!("/v1/history{query}")).await.expect(200).json();
-    assert_eq!(past["samples"], json!([]));
+    assert_eq!(past(&service, query).await["samples"], json!([]));
     service.stop(Duration::ZERO).await;
 }

@@ -89,8 +89,12 @@ impl HistoryFile {
         let transaction = self.connection.transaction()?;
         let mut changed: Vec<u64> = Vec::new();
         for sample in samples {
-            put(&transaction, Resolution::FINEST, sample)?;
-            changed.push(sample.sample.at.0);
+            let at = sample.sample.at.0;
+            let mut parts = read(&transaction, Resolution::FINEST, at, at + 1)?;
+            parts.push(sample.clone());
+            let joined = StoredSample::join_equal(&parts).expect("there is at least this one");
+            put(&transaction, Resolution::FINEST, &joined)?;
+            changed.push(at);
         }
         for pair in Resolution::ALL.windows(2) {
             let (finer, coarser) = (pair[0], pair[1]);

@@ -11,9 +11,9 @@
 //!    oldest sample is overwritten. A sample has at most 8 jobs and 32 attempts with cut keys.
 //! 4. **Loss.** Samples are written once a minute, without a wait for the disk, and at the end of the service. A crash
 //!    loses the last minute. The file is not part of the store: no job depends on it, and a damaged one is replaced.
-//! 5. **Clock.** After a step of the wall clock a sample overwrites the one of its interval. The past has a gap after a
-//!    step forward; after a step back, samples with later times stay until their interval comes again, and no answer
-//!    has them before.
+//! 5. **Clock and restart.** A sample of an interval that has one, because of a restart or a step of the wall clock, is
+//!    joined with it. The past has a gap after a step forward. After a step back, samples with later times stay until
+//!    their interval comes again, and no answer has them before.
 
 mod file;
 mod query;
@@ -31,18 +31,19 @@ use self::sample::StoredSample;
 
 pub(super) use self::recorder::HistoryRecorder;
 
-/// Past of the service.
+/// Past of the service. The lock of the file is taken first, and only where a thread may block: answers read megabytes
+/// under it.
 #[derive(Debug, Default)]
 pub(crate) struct History {
-    inner: Mutex<HistoryState>,
+    storage: Mutex<HistoryStorage>,
+    /// Samples that are not in the file, in the order in which they were made.
+    unwritten: Mutex<Vec<StoredSample>>,
 }
 
 #[derive(Debug, Default)]
-struct HistoryState {
+struct HistoryStorage {
     /// File of the samples. `None` if the service keeps no history, or cannot.
     file: Option<HistoryFile>,
-    /// Samples that are not in the file, the earliest first.
-    unwritten: Vec<StoredSample>,
     /// Whether a failure was reported since the last success.
     has_failed: bool,
 }
@@ -52,7 +53,7 @@ impl History {
     pub(super) fn open(&self, store: &Path) {
         let path = files::beside(store, "-history");
         match HistoryFile::open(&path) {
-            Ok(file) => self.inner().file = Some(file),
+            Ok(file) => self.storage().file = Some(file),
             Err(error) => {
                 let path = path.display();
                 tracing::warn!("no history is kept, because {path} cannot be used: {error}");
@@ -62,29 +63,33 @@ impl History {
 
     /// Whether samples are kept.
     fn is_kept(&self) -> bool {
-        self.inner().file.is_some()
+        self.storage().file.is_some()
     }
 
-    fn inner(&self) -> MutexGuard<'_, HistoryState> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    fn storage(&self) -> MutexGuard<'_, HistoryStorage> {
+        self.storage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn unwritten(&self) -> MutexGuard<'_, Vec<StoredSample>> {
+        self.unwritten.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn add(&self, sample: StoredSample) {
-        self.inner().unwritten.push(sample);
+        self.unwritten().push(sample);
     }
 
     /// Writes the samples that are not in the file. Blocks on the disk.
     fn flush(&self) {
-        let mut inner = self.inner();
-        let HistoryState { file: Some(file), unwritten, has_failed } = &mut *inner else { return };
-        match file.write(unwritten) {
+        let mut storage = self.storage();
+        let HistoryStorage { file: Some(file), has_failed } = &mut *storage else { return };
+        // Taken also if the write fails, because nothing bounds them otherwise.
+        let samples = std::mem::take(&mut *self.unwritten());
+        match file.write(&samples) {
             Ok(()) => *has_failed = false,
             Err(error) if !std::mem::replace(has_failed, true) => {
                 tracing::warn!(%error, "the history of the last minute is lost");
             }
             Err(_) => {}
         }
-        // Also after a failure, because nothing bounds them otherwise.
-        unwritten.clear();
     }
 }

@@ -48,14 +48,16 @@ impl History {
         from: u64,
         to: u64,
     ) -> rusqlite::Result<Vec<StoredSample>> {
-        let inner = self.inner();
-        let mut samples = match &inner.file {
-            Some(file) => file.read(resolution, from, to)?,
-            None => Vec::new(),
-        };
+        let storage = self.storage();
+        let Some(file) = &storage.file else { return Ok(Vec::new()) };
+        let mut samples = file.read(resolution, from, to)?;
         if resolution == Resolution::FINEST {
-            let unwritten = inner.unwritten.iter();
-            samples.extend(unwritten.filter(|it| (from..to).contains(&it.sample.at.0)).cloned());
+            let unwritten = self.unwritten();
+            let is_asked = |it: &&StoredSample| (from..to).contains(&it.sample.at.0);
+            samples.extend(unwritten.iter().filter(is_asked).cloned());
+            samples.sort_by_key(|it| it.sample.at);
+            let intervals = samples.chunk_by(|a, b| a.sample.at == b.sample.at);
+            samples = intervals.filter_map(StoredSample::join_equal).collect();
         }
         Ok(samples)
     }

@@ -4,28 +4,25 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::MutexGuard;
 use tokio_util::sync::CancellationToken;
 
 use super::History;
 use super::resolution::Resolution;
 use super::sample::{
-    MAX_SLICES, StoredSample, busiest, cut, cut_name, longest, number, rounded, waits_of,
+    MAX_NAME_BYTES, MAX_SLICES, StoredSample, busiest, cut, longest, number, rounded, waits_of,
 };
+use crate::JobId;
 use crate::engine::clock::Clock;
-use crate::engine::engine_state::{ServiceTotals, SharedState};
+use crate::engine::cut_text::cut_text;
+use crate::engine::engine_state::{ServiceTotals, SharedState, visit_jobs};
 use crate::engine::executor::Executor;
 use crate::engine::timeline::TimelineRecorder;
 use crate::engine::timer::sleep;
 use crate::scheduler::WaitCounts;
 use crate::wire::{HistorySample, HistoryShare, Slice, Timestamp};
-use crate::{JobId, JobNumber};
 
 /// Interval between two readings.
 const READING: Duration = Duration::from_secs(1);
-
-/// Number of jobs counted before other threads get the lock.
-const JOBS_COUNTED: usize = 1000;
 
 /// Records the past of the service until it stops.
 #[derive(Debug)]
@@ -110,6 +107,7 @@ impl HistoryRecorder {
                 self.flush().await;
             }
         }
+        self.count_waits(&mut waits);
         self.history.add(open.sample(&waits.counts));
         self.flush().await;
     }
@@ -127,7 +125,7 @@ impl HistoryRecorder {
                 let of_job = |_: &JobId| RunningJob {
                     count: 0,
                     kind: live.head.kind.clone(),
-                    name: live.head.name.as_deref().map(cut_name),
+                    name: live.head.name.as_deref().map(|name| cut_text(name, MAX_NAME_BYTES)),
                 };
                 running.entry(live.id).or_insert_with_key(of_job).count += 1;
             }
@@ -148,18 +146,9 @@ impl HistoryRecorder {
             return;
         }
         let mut counts = WaitCounts::default();
-        let mut engine = self.state.lock();
-        let mut next = JobNumber(0);
-        loop {
-            let mut page = engine.live.range(next..).take(JOBS_COUNTED + 1);
-            for (number, _) in page.by_ref().take(JOBS_COUNTED) {
-                engine.scheduler.count_waits(*number, &mut counts);
-            }
-            let Some((number, _)) = page.next() else { break };
-            next = *number;
-            MutexGuard::bump(&mut engine);
-        }
-        drop(engine);
+        visit_jobs(&mut self.state.lock(), |engine, number, _| {
+            engine.scheduler.count_waits(number, &mut counts);
+        });
         let took = self.clock.steady().saturating_sub(began);
         *waits = CountedWaits { counts, counted: began, took };
     }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::engine::cut_text::cut_text;
 use crate::scheduler::WaitCounts;
 use crate::wire::{HistorySample, HistoryShare, HistoryWaits, Slice, Timestamp};
 
@@ -13,8 +14,10 @@ const MAX_JOBS: usize = 8;
 /// Maximum number of attempts in a sample.
 pub(super) const MAX_SLICES: usize = 32;
 
-/// Maximum number of characters of a key in the past, and of its keys.
-const MAX_KEY_CHARS: usize = 64;
+/// Maximum size of a name or a key, in bytes.
+pub(super) const MAX_NAME_BYTES: usize = 64;
+
+/// Maximum number of keys of an attempt.
 const MAX_KEYS: usize = 4;
 
 /// Sample and its attempts.
@@ -28,6 +31,14 @@ pub(super) struct StoredSample {
 }
 
 impl StoredSample {
+    /// Joins samples of the same interval and the finest resolution.
+    pub(super) fn join_equal(parts: &[StoredSample]) -> Option<Self> {
+        match parts {
+            [one] => Some(one.clone()),
+            _ => StoredSample::join(parts, parts.first()?.sample.at.0, true),
+        }
+    }
+
     /// Joins the samples of shorter intervals into one that begins at `at`: averages of what is a state, sums of what
     /// is counted, and the longest attempts. `None` if there are none.
     pub(super) fn join(parts: &[StoredSample], at: u64, has_slices: bool) -> Option<Self> {
@@ -96,18 +107,10 @@ pub(super) fn cut(mut slice: Slice) -> Slice {
     for keys in [&mut slice.keys, &mut slice.shared_keys] {
         keys.truncate(MAX_KEYS);
         for key in keys {
-            *key = cut_name(key);
+            *key = cut_text(key, MAX_NAME_BYTES);
         }
     }
     slice
-}
-
-/// Shortens a name or a key.
-pub(super) fn cut_name(text: &str) -> String {
-    match text.char_indices().nth(MAX_KEY_CHARS) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
-    }
 }
 
 pub(super) fn waits_of(counts: &WaitCounts) -> HistoryWaits {
@@ -199,10 +202,10 @@ mod tests {
         assert_eq!((jobs.len(), jobs[0].job.as_str()), (MAX_JOBS, "job_099"));
         let slices = longest((0..100).map(|end| slice(10, 10 + end)).collect(), MAX_SLICES);
         assert_eq!((slices.len(), slices[0].end), (MAX_SLICES, Some(Timestamp(78))));
-        let keys = vec!["ä".repeat(65); 9];
+        let keys = vec!["ä".repeat(33); 9];
         let cut =
-            cut(Slice { keys: keys.clone(), shared_keys: vec!["ä".repeat(64)], ..slice(0, 1) });
-        assert_eq!(cut.keys, vec![format!("{}…", "ä".repeat(64)); 4]);
-        assert_eq!(cut.shared_keys, ["ä".repeat(64)]);
+            cut(Slice { keys: keys.clone(), shared_keys: vec!["ä".repeat(32)], ..slice(0, 1) });
+        assert_eq!(cut.keys, vec![format!("{}…", "ä".repeat(30)); 4]);
+        assert_eq!(cut.shared_keys, ["ä".repeat(32)]);
     }
 }

@@ -3,14 +3,12 @@
 use std::collections::HashMap;
 use std::sync::PoisonError;
 
-use parking_lot::MutexGuard;
-
 use super::Query;
 use super::outcome_view::subtask_state;
 use super::text::{rule_text, text_of};
 use crate::JobNumber;
 use crate::engine::clock::millis;
-use crate::engine::engine_state::{EngineState, RunningAttempt};
+use crate::engine::engine_state::{EngineState, RunningAttempt, visit_jobs};
 use crate::engine::query::CachedSummary;
 use crate::engine::step_numbers::shown;
 use crate::engine::store_status::StoreHealth;
@@ -25,9 +23,6 @@ use crate::wire::{
 
 /// Maximum number of paused keys that are checked for keys without subtasks.
 const MAX_PAUSED_SCANNED: usize = 10_000;
-
-/// Number of jobs counted before other threads get the lock.
-const JOBS_COUNTED: usize = 1000;
 
 impl Query {
     /// Returns the keys with unfinished subtasks, and the paused keys. In the order by head age, a
@@ -133,20 +128,13 @@ impl Query {
         let mut states: HashMap<JobState, u64> = HashMap::new();
         let mut all = scheduler::SubtaskCounts::default();
         let mut engine = self.state.lock();
-        let mut next = JobNumber(0);
-        loop {
-            let mut page = engine.live.range(next..).take(JOBS_COUNTED + 1);
-            for (number, live) in page.by_ref().take(JOBS_COUNTED) {
-                let counts = engine.scheduler.counts(*number).unwrap_or_default();
-                *states.entry(live.state()).or_default() += 1;
-                all.waiting += counts.waiting + counts.scheduled + counts.stopped + counts.entering;
-                all.ready += counts.ready;
-                all.backing_off += counts.backing_off;
-            }
-            let Some((number, _)) = page.next() else { break };
-            next = *number;
-            MutexGuard::bump(&mut engine);
-        }
+        visit_jobs(&mut engine, |engine, number, live| {
+            let counts = engine.scheduler.counts(number).unwrap_or_default();
+            *states.entry(live.state()).or_default() += 1;
+            all.waiting += counts.waiting + counts.scheduled + counts.stopped + counts.entering;
+            all.ready += counts.ready;
+            all.backing_off += counts.backing_off;
+        });
         let slots = engine.scheduler.slots();
         let jobs = states.into_iter().map(|(state, count)| (state.as_str().into(), count));
         let oldest = engine.scheduler.keys(KeySort::HeadAge, 1).pop().and_then(|key| key.head);
