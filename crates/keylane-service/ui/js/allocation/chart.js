@@ -1,5 +1,6 @@
 // Draws how many slots each job had, as a pile over time, with the same as a table.
 
+import { fitted, redraw, tableToggle } from "../canvas.js";
 import { h, refill } from "../dom.js";
 import { clock, count, jobTitle } from "../format.js";
 import { colourOf, themeColours } from "../lanes/palette.js";
@@ -21,7 +22,6 @@ export class AllocationChart {
   /** @type {Point[]} */
   #points = [];
   #slots = 0;
-  #isTable = false;
 
   /**
    * @param {import("../main.js").App} app
@@ -31,12 +31,10 @@ export class AllocationChart {
     this.app = app;
     this.canvas = h("canvas", { class: "allocation-canvas", role: "img", "aria-label": "Slots of each job over time" });
     this.legend = h("ul", { class: "legend", "aria-label": "Jobs in the picture" });
-    this.twin = h("div", { hidden: true });
+    this.twin = h("div");
     this.element = h("div", null, this.legend, this.canvas, this.twin);
-    const resized = new ResizeObserver(() => this.#draw());
-    resized.observe(this.canvas);
-    signal.addEventListener("abort", () => resized.disconnect());
-    addEventListener("themechange", () => this.#draw(), { signal });
+    this.toggle = tableToggle([this.canvas], this.twin, () => this.#show());
+    redraw(this.canvas, () => this.#draw(), signal);
   }
 
   /** Values from before the first reading of the scheduler, where the sample is complete. */
@@ -58,22 +56,13 @@ export class AllocationChart {
     this.#show();
   }
 
-  /** Says whether the table is shown now. */
-  toggleTable() {
-    this.#isTable = !this.#isTable;
-    this.canvas.hidden = this.#isTable;
-    this.twin.hidden = !this.#isTable;
-    this.#show();
-    return this.#isTable;
-  }
-
   #show() {
     const jobs = jobsOf(this.#points);
     const names = jobs.map((job) => [job, this.#nameOf(job)]);
     refill(this.legend, JSON.stringify(names), () =>
       names.slice(-12).map(([job, name]) => h("li", null, jobLink(job, name))),
     );
-    if (this.#isTable) this.#showTable();
+    if (!this.twin.hidden) this.#showTable();
     else this.#draw();
   }
 
@@ -109,13 +98,9 @@ export class AllocationChart {
   }
 
   #draw() {
-    const { clientWidth: width, clientHeight: height } = this.canvas;
-    const context = this.canvas.getContext("2d");
-    if (width === 0 || !context) return;
-    const ratio = devicePixelRatio || 1;
-    this.canvas.width = Math.round(width * ratio);
-    this.canvas.height = Math.round(height * ratio);
-    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    const found = fitted(this.canvas);
+    if (!found) return;
+    const { context, width, height } = found;
     const colours = themeColours(this.element);
     const to = this.#points.at(-1)?.at ?? this.app.model.now();
     const place = {

@@ -1,5 +1,6 @@
 // Draws the longest attempts of a period by slot, with the one under the pointer in words, and all of them as a table.
 
+import { fitted, redraw, tableToggle } from "../canvas.js";
 import { h, refill, setText } from "../dom.js";
 import { clock, duration, plural } from "../format.js";
 import { themeColours } from "../lanes/palette.js";
@@ -24,7 +25,6 @@ export class PastLanes {
   #period = { from: 0, to: 1 };
   /** @type {Bar | null} */
   #hovered = null;
-  #isTable = false;
 
   /**
    * @param {(id: string) => string} nameOf
@@ -34,19 +34,15 @@ export class PastLanes {
     this.nameOf = nameOf;
     this.canvas = h("canvas", { class: "lanes-canvas past-lanes", role: "img", "aria-label": "Longest attempts by slot" });
     this.info = h("p", { class: "lanes-info" });
-    this.twin = h("div", { hidden: true });
+    this.twin = h("div");
     this.element = h("div", { class: "lanes-chart" }, this.canvas, this.info, this.twin);
-    this.toggle = h("button", { type: "button", class: "button is-small", "aria-pressed": "false" }, "View as table");
-    this.toggle.addEventListener("click", () => this.#toggleTable());
+    this.toggle = tableToggle([this.canvas, this.info], this.twin, () => this.#draw());
     this.canvas.addEventListener("pointermove", ({ offsetX, offsetY }) => this.#point(offsetX, offsetY));
     this.canvas.addEventListener("pointerleave", () => this.#point(-1, -1));
     this.canvas.addEventListener("click", () => {
       if (this.#hovered) location.hash = href(["jobs", this.#hovered.job, "subtasks", this.#hovered.number]);
     });
-    const resized = new ResizeObserver(() => this.#draw());
-    resized.observe(this.canvas);
-    signal.addEventListener("abort", () => resized.disconnect());
-    addEventListener("themechange", () => this.#draw(), { signal });
+    redraw(this.canvas, () => this.#draw(), signal);
   }
 
   /**
@@ -67,15 +63,6 @@ export class PastLanes {
         : `${plural(bars.length, "attempt")}: the longest of each interval${left > 0 ? `, without ${plural(left, "slot")}` : ""}. Point at one.`;
     this.#say();
     this.#showTable(bars);
-    this.#draw();
-  }
-
-  #toggleTable() {
-    this.#isTable = !this.#isTable;
-    this.toggle.setAttribute("aria-pressed", String(this.#isTable));
-    this.canvas.hidden = this.#isTable;
-    this.info.hidden = this.#isTable;
-    this.twin.hidden = !this.#isTable;
     this.#draw();
   }
 
@@ -151,13 +138,7 @@ export class PastLanes {
   }
 
   #draw() {
-    const scene = this.#scene();
-    const context = this.canvas.getContext("2d");
-    if (scene.width === 0 || !context) return;
-    const ratio = devicePixelRatio || 1;
-    this.canvas.width = Math.round(scene.width * ratio);
-    this.canvas.height = Math.round(scene.height * ratio);
-    context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    paint(context, scene, themeColours(this.element));
+    const found = fitted(this.canvas);
+    if (found) paint(found.context, this.#scene(), themeColours(this.element));
   }
 }

@@ -1,5 +1,6 @@
 // Draws series as a pile over time, with a legend, the values under the pointer, and the same as a table.
 
+import { fitted, redraw, tableToggle } from "../canvas.js";
 import { h, refill, setText } from "../dom.js";
 import { clock, short } from "../format.js";
 import { themeColours } from "../lanes/palette.js";
@@ -27,7 +28,6 @@ const MARGIN = 8;
 export class StackChart {
   /** @type {Content | null} */
   #content = null;
-  #isTable = false;
 
   /**
    * @param {{title: string, nothing: string, labelOf?: (series: {name: string, label: string}) => import("../dom.js").Child}} words
@@ -40,16 +40,12 @@ export class StackChart {
     this.canvas = h("canvas", { class: "history-canvas", role: "img", "aria-label": title });
     this.legend = h("ul", { class: "legend", "aria-label": `Parts of ${title}` });
     this.info = h("p", { class: "lanes-info" });
-    this.twin = h("div", { hidden: true });
+    this.twin = h("div");
     this.element = h("div", null, this.legend, this.canvas, this.info, this.twin);
-    this.toggle = h("button", { type: "button", class: "button is-small", "aria-pressed": "false" }, "View as table");
-    this.toggle.addEventListener("click", () => this.#toggleTable());
+    this.toggle = tableToggle([this.canvas, this.info], this.twin, () => this.#draw());
     this.canvas.addEventListener("pointermove", ({ offsetX }) => this.#sayAt(offsetX));
     this.canvas.addEventListener("pointerleave", () => this.#sayAt(null));
-    const resized = new ResizeObserver(() => this.#draw());
-    resized.observe(this.canvas);
-    signal.addEventListener("abort", () => resized.disconnect());
-    addEventListener("themechange", () => this.#draw(), { signal });
+    redraw(this.canvas, () => this.#draw(), signal);
   }
 
   /** @param {Content} content */
@@ -62,15 +58,6 @@ export class StackChart {
     );
     this.#sayAt(null);
     this.#showTable();
-    this.#draw();
-  }
-
-  #toggleTable() {
-    this.#isTable = !this.#isTable;
-    this.toggle.setAttribute("aria-pressed", String(this.#isTable));
-    this.canvas.hidden = this.#isTable;
-    this.info.hidden = this.#isTable;
-    this.twin.hidden = !this.#isTable;
     this.#draw();
   }
 
@@ -111,14 +98,10 @@ export class StackChart {
   }
 
   #draw() {
-    const { clientWidth: width, clientHeight: height } = this.canvas;
-    const context = this.canvas.getContext("2d");
     const content = this.#content;
-    if (width === 0 || !context || !content) return;
-    const ratio = devicePixelRatio || 1;
-    this.canvas.width = Math.round(width * ratio);
-    this.canvas.height = Math.round(height * ratio);
-    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    const found = content && fitted(this.canvas);
+    if (!found) return;
+    const { context, width, height } = found;
     const { from, to, series, top: wanted } = content;
     const top = wanted ?? roundUp(highest(series));
     const x = (/** @type {number} */ at) => GUTTER + ((at - from) / (to - from)) * (width - GUTTER - MARGIN);

@@ -81,7 +81,7 @@ function reason({ because, to, isKnown }) {
       h("span", null, reasonWord(code)),
       key !== undefined && h("span", null, "key ", keyLink(key)),
       number !== undefined && h("span", { class: "muted" }, `${count(number)} subtasks`),
-      isKnown && h("span", { class: "muted" }, `${subtask === undefined ? "this job" : `subtask #${subtask}`} stands above`),
+      isKnown && h("span", { class: "muted" }, `${subtask === undefined ? "this job" : `subtask #${subtask}`} is shown above`),
     ),
     isLeaf && h("p", { class: "because-text" }, text),
     to && h("ul", null, item(to)),

@@ -4,7 +4,6 @@ import { get } from "../api.js";
 import { AllocationChart } from "../allocation/chart.js";
 import { every, fill, h, KeyedList, refill, setText } from "../dom.js";
 import { clock, count, jobTitle, plural } from "../format.js";
-import { icon } from "../icons.js";
 import { pageHead } from "../parts/page.js";
 import { ago, empty, failure, jobLink, keyLinks, panel, setAgo, skeleton, table } from "../parts/small.js";
 import { href } from "../route.js";
@@ -47,20 +46,13 @@ export function showAllocation({ app, root, signal, title }) {
         fill(runningPlace, failure(/** @type {Error} */ (error), load));
     }
   };
-  const toggle = h(
-    "button",
-    { type: "button", class: "button is-small", "aria-pressed": "false" },
-    icon("table"),
-    "View as table",
-  );
-  toggle.addEventListener("click", () => toggle.setAttribute("aria-pressed", String(chart.toggleTable())));
   fill(
     root,
     pageHead("Allocation", { beside: [words] }).element,
     h(
       "div",
       { class: "stack" },
-      panel("Slots of each job, and the rule of each decision", { side: toggle }, chart.element),
+      panel("Slots of each job, and the rule of each decision", { side: chart.toggle }, chart.element),
       panel("Decisions by rule", {}, rules),
       h("div", { class: "columns" }, panel("Running subtasks", {}, runningPlace), panel("Last decisions", {}, decisionPlace)),
     ),
