@@ -3,8 +3,9 @@
 //! An alias is written in its job's transaction; if the identifier is taken, the job is refused.
 
 use keylane_storage::checksum::seal;
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use keylane_storage::sqlite::SqliteError;
 
+use super::connection::{StoreConnection, StoredRow};
 use super::error::{ReadError, StoreDamage, WriteError};
 use crate::ids::{JobId, JobNumber};
 
@@ -21,30 +22,27 @@ pub struct JobAlias {
 
 pub(super) const COLUMNS: &str = "name, job, id, body_hash, seal";
 
-pub(super) fn find(connection: &Connection, name: &str) -> Result<Option<JobAlias>, ReadError> {
+pub(super) fn find(
+    connection: &dyn StoreConnection,
+    name: &str,
+) -> Result<Option<JobAlias>, ReadError> {
     let sql = format!("SELECT {COLUMNS} FROM alias WHERE name = ?1");
-    let mut find = connection.prepare_cached(&sql)?;
-    let mut rows = find.query([name])?;
-    rows.next()?.map(read).transpose()
+    connection.first(&sql, &[name.into()], read)
 }
 
 /// Reads the rows in order, and continues after a damaged one.
 pub(super) fn for_each(
-    connection: &Connection,
+    connection: &dyn StoreConnection,
     mut then: impl FnMut(Result<JobAlias, ReadError>) -> Result<(), ReadError>,
 ) -> Result<(), ReadError> {
-    let mut all = connection.prepare(&format!("SELECT {COLUMNS} FROM alias"))?;
-    let mut rows = all.query([])?;
-    while let Some(row) = rows.next()? {
-        then(read(row))?;
-    }
-    Ok(())
+    connection.each(&format!("SELECT {COLUMNS} FROM alias"), &[], |row| then(read(row)))
 }
 
-pub(super) fn read(row: &Row<'_>) -> Result<JobAlias, ReadError> {
-    let number = JobNumber(row.get::<_, i64>(1)?.cast_unsigned());
-    let alias = JobAlias { name: row.get(0)?, job: JobId(row.get(2)?), body_hash: row.get(3)? };
-    match number == alias.job.number() && row.get_ref(4)?.as_blob()? == seal_of(&alias) {
+pub(super) fn read(row: &dyn StoredRow) -> Result<JobAlias, ReadError> {
+    let number = JobNumber(row.unsigned(1)?);
+    let (job, body_hash) = (JobId(row.array(2)?), row.array(3)?);
+    let alias = JobAlias { name: row.text(0)?, job, body_hash };
+    match number == alias.job.number() && row.bytes(4)? == seal_of(&alias) {
         true => Ok(alias),
         false => Err(ReadError::Damaged(StoreDamage::Alias { name: alias.name })),
     }
@@ -52,27 +50,28 @@ pub(super) fn read(row: &Row<'_>) -> Result<JobAlias, ReadError> {
 
 /// Returns the error of an alias that cannot be assigned.
 pub(super) fn refusal(
-    connection: &Connection,
+    connection: &dyn StoreConnection,
     alias: &JobAlias,
-) -> rusqlite::Result<Option<WriteError>> {
-    let mut find = connection.prepare_cached("SELECT id, body_hash FROM alias WHERE name = ?1")?;
-    let found = find.query_row([&alias.name], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
-    Ok(found.map(|(id, body_hash)| WriteError::Duplicate { job: JobId(id), body_hash }))
+) -> Result<Option<WriteError>, ReadError> {
+    let sql = "SELECT id, body_hash FROM alias WHERE name = ?1";
+    connection.first(sql, &[(&alias.name).into()], |row| {
+        Ok(WriteError::Duplicate { job: JobId(row.array(0)?), body_hash: row.array(1)? })
+    })
 }
 
-pub(super) fn put(connection: &Connection, alias: &JobAlias) -> rusqlite::Result<()> {
-    let mut put = connection.prepare_cached(
-        "INSERT INTO alias (name, job, id, body_hash, seal) VALUES (?1, ?2, ?3, ?4, ?5)",
-    )?;
+pub(super) fn put(connection: &dyn StoreConnection, alias: &JobAlias) -> Result<(), SqliteError> {
+    let sql = "INSERT INTO alias (name, job, id, body_hash, seal) VALUES (?1, ?2, ?3, ?4, ?5)";
     let JobAlias { name, job, body_hash } = alias;
-    put.execute(params![name, job.number().0.cast_signed(), job.0, body_hash, seal_of(alias)])?;
+    let (number, sealed) = (job.number().0, seal_of(alias));
+    let parameters =
+        [name.into(), number.into(), (&job.0).into(), body_hash.into(), (&sealed).into()];
+    connection.execute(sql, &parameters)?;
     Ok(())
 }
 
 /// Deletes the alias of a deleted job.
-pub(super) fn forget(connection: &Connection, job: JobNumber) -> rusqlite::Result<()> {
-    let mut delete = connection.prepare_cached("DELETE FROM alias WHERE job = ?1")?;
-    delete.execute([job.0.cast_signed()])?;
+pub(super) fn forget(connection: &dyn StoreConnection, job: JobNumber) -> Result<(), SqliteError> {
+    connection.execute("DELETE FROM alias WHERE job = ?1", &[job.0.into()])?;
     Ok(())
 }
 

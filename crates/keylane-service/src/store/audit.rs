@@ -5,9 +5,12 @@
 //! The writer assigns the numbers, each one higher than the last, and never twice. Only the oldest
 //! entries are deleted. So a gap between two numbers is damage.
 
-use keylane_storage::checksum::seal;
-use rusqlite::{Connection, Row, params};
+use std::ops::ControlFlow;
 
+use keylane_storage::checksum::seal;
+use keylane_storage::sqlite::SqliteError;
+
+use super::connection::{StoreConnection, StoredRow, StoredValue};
 use super::error::{ReadError, StoreDamage};
 
 /// Maximum number of entries examined for a page.
@@ -82,72 +85,64 @@ impl AuditRetention {
 pub(super) const COLUMNS: &str = "number, at_ms, who, what, job, body, seal";
 
 pub(super) fn page(
-    connection: &Connection,
+    connection: &dyn StoreConnection,
     filter: &AuditFilter,
     before: Option<u64>,
     most: usize,
 ) -> Result<AuditPage, ReadError> {
-    let snapshot = connection.unchecked_transaction()?;
-    let before = before.unwrap_or(u64::MAX).min(last(&snapshot)? + 1);
+    let _snapshot = connection.snapshot()?;
+    let before = before.unwrap_or(u64::MAX).min(last(connection)? + 1);
     // Numbers are consecutive, so a range of numbers bounds the count of entries.
     let from = before.saturating_sub(MAX_LOOKED_AT);
     let AuditFilter { who, what, job, since_ms } = filter;
-    let mut find = snapshot.prepare_cached(&format!(
+    let sql = format!(
         "SELECT {COLUMNS} FROM audit WHERE number >= ?1 AND number < ?2
          AND (?3 IS NULL OR who = ?3) AND (?4 IS NULL OR what = ?4) AND (?5 IS NULL OR job = ?5)
          AND at_ms >= ?6 ORDER BY number DESC LIMIT ?7"
-    ))?;
-    let since = since_ms.unwrap_or(0).min(i64::MAX as u64).cast_signed();
-    let (from_number, before) = (from.cast_signed(), before.cast_signed());
-    let parameters = params![from_number, before, who, what, job, since, most as i64];
-    let mut found = find.query(parameters)?;
-    let mut rows = Vec::new();
-    while let Some(row) = found.next()? {
-        rows.push(read(row)?);
-    }
+    );
+    let since = since_ms.unwrap_or(0).min(i64::MAX as u64);
+    let [who, what, job] = [who, what, job].map(|text| text.as_deref().into());
+    let parameters = [from.into(), before.into(), who, what, job, since.into(), most.into()];
+    let rows = connection.all(&sql, &parameters, read)?;
     let looked_to =
         if rows.len() < most { from } else { rows.last().map_or(from, |row| row.number) };
-    let mut more = snapshot.prepare_cached("SELECT 1 FROM audit WHERE number < ?1")?;
-    let next = more.exists([looked_to.cast_signed()])?.then_some(looked_to);
+    let more = "SELECT 1 FROM audit WHERE number < ?1 LIMIT 1";
+    let next = connection.finds(more, &[looked_to.into()])?.then_some(looked_to);
     Ok(AuditPage { rows, next })
 }
 
 /// Returns the last assigned number, even if its entry was deleted: SQLite keeps it. An entry with
 /// a higher number takes precedence.
-fn last(connection: &Connection) -> rusqlite::Result<u64> {
-    let mut last = connection.prepare_cached(
-        "SELECT max(ifnull((SELECT max(number) FROM audit), 0),
-                    ifnull((SELECT seq FROM sqlite_sequence WHERE name = 'audit'), 0))",
-    )?;
-    Ok(last.query_row([], |row| row.get::<_, i64>(0))?.cast_unsigned())
+fn last(connection: &dyn StoreConnection) -> Result<u64, ReadError> {
+    let present = "SELECT max(number) FROM audit";
+    let present = connection.first(present, &[], |row| row.optional_number(0))?.flatten();
+    Ok(present.unwrap_or(0).max(connection.highest_audit_number()?).cast_unsigned())
 }
 
-pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<AuditRow> {
-    // Damaged text may be invalid UTF-8. It is shown with replacements; its checksum fails anyway.
-    let text = |column| -> rusqlite::Result<String> {
-        Ok(String::from_utf8_lossy(row.get_ref(column)?.as_bytes()?).into_owned())
+pub(super) fn read(row: &dyn StoredRow) -> Result<AuditRow, ReadError> {
+    let number = row.unsigned(0)?;
+    let job = match row.value(4)? {
+        StoredValue::Null => None,
+        _ => Some(row.text_or_replaced(4)?),
     };
-    let number = row.get::<_, i64>(0)?.cast_unsigned();
     let record = AuditRecord {
-        at_ms: row.get::<_, i64>(1)?.cast_unsigned(),
-        who: text(2)?,
-        what: text(3)?,
-        job: row.get_ref(4)?.as_bytes_or_null()?.map(|_| text(4)).transpose()?,
-        body: row.get(5)?,
+        at_ms: row.unsigned(1)?,
+        who: row.text_or_replaced(2)?,
+        what: row.text_or_replaced(3)?,
+        job,
+        body: row.bytes(5)?.to_vec(),
     };
-    let is_whole = row.get_ref(6)?.as_blob()? == seal_of(number, &record);
+    let is_whole = row.bytes(6)? == seal_of(number, &record);
     Ok(AuditRow { number, record, is_whole })
 }
 
 /// Reads the entries from the oldest on, and continues after a damaged or missing one.
 pub(super) fn for_each(
-    connection: &Connection,
+    connection: &dyn StoreConnection,
     mut then: impl FnMut(Result<AuditRow, ReadError>) -> Result<(), ReadError>,
 ) -> Result<(), ReadError> {
-    let mut all = connection.prepare(&format!("SELECT {COLUMNS} FROM audit ORDER BY number"))?;
-    let mut rows = all.query([])?;
     let mut expected = None;
-    while let Some(row) = rows.next()? {
+    connection.each(&format!("SELECT {COLUMNS} FROM audit ORDER BY number"), &[], |row| {
         let row = read(row)?;
         let number = row.number;
         if let Some(from) = expected.filter(|expected| *expected != number) {
@@ -157,32 +152,32 @@ pub(super) fn for_each(
         then(match row.is_whole {
             true => Ok(row),
             false => Err(ReadError::Damaged(StoreDamage::Audit { number })),
-        })?;
-    }
-    Ok(())
+        })
+    })
 }
 
 /// Returns whether no entry was ever written.
-pub(super) fn is_unused(connection: &Connection) -> rusqlite::Result<bool> {
+pub(super) fn is_unused(connection: &dyn StoreConnection) -> Result<bool, ReadError> {
     Ok(last(connection)? == 0)
 }
 
 /// Writes an entry with the given number, which is beyond all others, or the next one.
 pub(super) fn put(
-    connection: &Connection,
+    connection: &dyn StoreConnection,
     number: Option<u64>,
     record: &AuditRecord,
-) -> rusqlite::Result<()> {
+) -> Result<(), SqliteError> {
     let number = match number {
         Some(number) => number,
         None => last(connection)? + 1,
     };
-    let mut put = connection.prepare_cached(&format!(
-        "INSERT INTO audit ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)"
-    ))?;
+    let sql = format!("INSERT INTO audit ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)");
     let AuditRecord { at_ms, who, what, job, body } = record;
-    let (row, at, sealed) = (number.cast_signed(), at_ms.cast_signed(), seal_of(number, record));
-    put.execute(params![row, at, who, what, job, body, sealed])?;
+    let sealed = seal_of(number, record);
+    let (job, at) = (job.as_deref().into(), (*at_ms).into());
+    let parameters =
+        [number.into(), at, who.into(), what.into(), job, body.into(), (&sealed).into()];
+    connection.execute(&sql, &parameters)?;
     Ok(())
 }
 
@@ -193,32 +188,33 @@ pub(super) fn bytes(record: &AuditRecord) -> usize {
 }
 
 /// Deletes the oldest entries, up to the first one to keep.
-pub(super) fn forget(connection: &Connection, kept: AuditRetention) -> rusqlite::Result<()> {
+pub(super) fn forget(
+    connection: &dyn StoreConnection,
+    kept: AuditRetention,
+) -> Result<(), SqliteError> {
     if let Some(old) = last_old(connection, kept, MAX_REMOVED)? {
-        let mut delete = connection.prepare_cached("DELETE FROM audit WHERE number <= ?1")?;
-        delete.execute([old])?;
+        connection.execute("DELETE FROM audit WHERE number <= ?1", &[old.into()])?;
     }
     Ok(())
 }
 
 /// Returns the last of the oldest entries to delete, examining at most `most`.
 pub(super) fn last_old(
-    connection: &Connection,
+    connection: &dyn StoreConnection,
     kept: AuditRetention,
     most: usize,
-) -> rusqlite::Result<Option<i64>> {
+) -> Result<Option<u64>, ReadError> {
     let last = last(connection)?;
-    let mut oldest =
-        connection.prepare_cached("SELECT number, at_ms FROM audit ORDER BY number LIMIT ?1")?;
-    let mut rows = oldest.query([most as i64])?;
+    let oldest = "SELECT number, at_ms FROM audit ORDER BY number LIMIT ?1";
     let mut old = None;
-    while let Some(row) = rows.next()? {
-        let (number, at): (i64, i64) = (row.get(0)?, row.get(1)?);
-        if kept.keeps(number.cast_unsigned(), at.cast_unsigned(), last) {
-            break;
+    connection.for_each_row(oldest, &[most.into()], &mut |row| {
+        let (number, at_ms) = (row.unsigned(0)?, row.unsigned(1)?);
+        if kept.keeps(number, at_ms, last) {
+            return Ok(ControlFlow::Break(()));
         }
         old = Some(number);
-    }
+        Ok(ControlFlow::Continue(()))
+    })?;
     Ok(old)
 }
 

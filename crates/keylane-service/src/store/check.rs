@@ -8,6 +8,7 @@ use serde::Deserialize;
 
 use super::alias;
 use super::audit;
+use super::census;
 use super::chunk::Chunk;
 use super::ended::EndedSubtasks;
 use super::error::{ReadError, StoreDamage, StoreOpenError};
@@ -32,7 +33,7 @@ impl Store {
     /// # Errors
     /// If the store cannot be read to its end.
     pub fn check(&self) -> Result<StoreReport, ReadError> {
-        self.with_reader(check)
+        self.with_file_reader(check)
     }
 
     /// Checks a store that is not open, and that may be too damaged to be opened.
@@ -255,7 +256,7 @@ fn check_marks(connection: &Connection, report: &mut StoreReport) -> Result<(), 
 
 /// Checks that the number of unfinished jobs is the recorded one, and that all are in the index.
 fn check_census(connection: &Connection, report: &mut StoreReport) -> Result<(), ReadError> {
-    let census = read::census(connection)?;
+    let census = census::take(connection)?;
     report.damage.extend(census.not_in_index.into_iter().map(|job| StoreDamage::Index { job }));
     let known = MetaRow::load(connection).ok().flatten().and_then(|meta| meta.unfinished);
     let count = known.and_then(|known| known.checked_sub(census.unfinished.len() as u64));

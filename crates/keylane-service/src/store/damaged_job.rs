@@ -13,10 +13,9 @@
 
 use std::collections::BTreeSet;
 
-use rusqlite::{Connection, Row};
-
 use super::chunk::{Chunk, MAX_SUBTASKS};
 use super::chunk_keys::ChunkKeys;
+use super::connection::{StoreConnection, StoredRow};
 use super::ended::EndedSubtasks;
 use super::error::ReadError;
 use super::row_numbers::{at, rows_of};
@@ -38,7 +37,10 @@ pub struct DamagedJob {
 }
 
 /// Reads the facts about a damaged job.
-pub(super) fn look_at(connection: &Connection, job: JobNumber) -> Result<DamagedJob, ReadError> {
+pub(super) fn look_at(
+    connection: &dyn StoreConnection,
+    job: JobNumber,
+) -> Result<DamagedJob, ReadError> {
     let mut damaged = DamagedJob { number: job, id: None, entered: None, keys: None };
     damaged.keys = match facts(connection, job, &mut damaged) {
         Err(ReadError::Damaged(_)) => None,
@@ -49,26 +51,34 @@ pub(super) fn look_at(connection: &Connection, job: JobNumber) -> Result<Damaged
 
 /// Reads the job's row into `damaged`, and returns the keys.
 fn facts(
-    connection: &Connection,
+    connection: &dyn StoreConnection,
     job: JobNumber,
     damaged: &mut DamagedJob,
 ) -> Result<Option<BTreeSet<Key>>, ReadError> {
-    let mut find =
-        connection.prepare_cached(&format!("SELECT {JOB}, chunk FROM job WHERE number = ?1"))?;
-    let mut rows = find.query([job.0.cast_signed()])?;
-    let Some(row) = rows.next()? else { return Ok(None) };
-    let fixed = fixed_of(row).ok();
-    if let Some((fixed, _)) = &fixed {
-        (damaged.id, damaged.entered) = (Some(fixed.id), Some(fixed.entered));
-    } else {
-        damaged.id = row.get(3).ok().map(JobId).filter(|id| id.number() == job);
-    }
-    let total = fixed.map(|(fixed, _)| fixed.total);
-    let chunks = match row.get_ref(INLINE)?.as_blob_or_null()? {
-        Some(sealed) => FoundChunks::inline(job, row.get(TOTAL).unwrap_or(0), sealed),
+    let sql = format!("SELECT {JOB}, chunk FROM job WHERE number = ?1");
+    let number = [job.0.into()];
+    let found = connection.first(&sql, &number, |row| {
+        let fixed = fixed_of(row).ok();
+        if let Some((fixed, _)) = &fixed {
+            (damaged.id, damaged.entered) = (Some(fixed.id), Some(fixed.entered));
+        } else {
+            damaged.id = row.array(3).ok().map(JobId).filter(|id| id.number() == job);
+        }
+        let total = row.small(TOTAL).unwrap_or(0);
+        let inline = row.optional_bytes(INLINE)?;
+        let inline = inline.map(|sealed| FoundChunks::inline(job, total, sealed));
+        Ok((fixed.map(|(fixed, _)| fixed.total), inline))
+    })?;
+    let Some((total, inline)) = found else { return Ok(None) };
+    let chunks = match inline {
+        Some(chunks) => chunks,
         None => FoundChunks::read(connection, job, total.unwrap_or(MAX_SUBTASKS))?,
     };
-    let Some(end) = total.or_else(|| chunks.confirmed_end(row)) else { return Ok(None) };
+    let end = match total {
+        Some(total) => Some(total),
+        None => connection.first(&sql, &number, |row| Ok(chunks.confirmed_end(row)))?.flatten(),
+    };
+    let Some(end) = end else { return Ok(None) };
     let ended = ended(connection, job, end)?;
     Ok(chunks.keys(end, &ended))
 }
@@ -78,7 +88,11 @@ const TOTAL: usize = 6;
 const INLINE: usize = 10;
 
 /// Reads which subtasks have ended.
-fn ended(connection: &Connection, job: JobNumber, end: u32) -> Result<EndedSubtasks, ReadError> {
+fn ended(
+    connection: &dyn StoreConnection,
+    job: JobNumber,
+    end: u32,
+) -> Result<EndedSubtasks, ReadError> {
     let mut ended = EndedSubtasks::new(job, end);
     match ended.read_on(connection) {
         Ok(()) => Ok(ended),
@@ -108,17 +122,20 @@ impl FoundChunks {
     }
 
     /// Reads the chunks of the first `limit` subtasks.
-    fn read(connection: &Connection, job: JobNumber, limit: u32) -> Result<Self, ReadError> {
-        let mut find = connection.prepare_cached(
-            "SELECT place, count, body FROM chunk WHERE place >= ?1 AND place < ?2 ORDER BY place",
-        )?;
+    fn read(
+        connection: &dyn StoreConnection,
+        job: JobNumber,
+        limit: u32,
+    ) -> Result<Self, ReadError> {
+        let sql =
+            "SELECT place, count, body FROM chunk WHERE place >= ?1 AND place < ?2 ORDER BY place";
         let (first, _) = rows_of(job);
-        let mut rows = find.query([first, first + i64::from(limit)])?;
         let mut found = FoundChunks::default();
-        while let Some(row) = rows.next()? {
-            let (_, number) = at(row.get::<_, i64>(0)?.cast_unsigned());
-            found.add(job, number, row.get(1).unwrap_or(0), row.get_ref(2)?.as_blob()?);
-        }
+        connection.each(sql, &[first.into(), (first + i64::from(limit)).into()], |row| {
+            let (_, number) = at(row.unsigned(0)?);
+            found.add(job, number, row.small(1).unwrap_or(0), row.bytes(2)?);
+            Ok(())
+        })?;
         Ok(found)
     }
 
@@ -149,11 +166,11 @@ impl FoundChunks {
 
     /// Returns the end of the chunks if the number of subtasks in the job's damaged row `row` agrees
     /// with them.
-    fn confirmed_end(&self, row: &Row<'_>) -> Option<SubtaskNumber> {
+    fn confirmed_end(&self, row: &dyn StoredRow) -> Option<SubtaskNumber> {
         if self.is_inline {
             return self.ends.first().copied();
         }
-        let stored: Option<u32> = row.get(TOTAL).ok();
+        let stored = row.small(TOTAL).ok();
         let agrees = |end: &u32| stored == Some(*end) || fixed_with(row, Some(*end)).is_ok();
         let is_known = self.unknown.is_empty() && self.ends.iter().any(agrees);
         is_known.then_some(self.end)

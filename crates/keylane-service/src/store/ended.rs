@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use rusqlite::Connection;
-
+use super::connection::StoreConnection;
 use super::error::{ReadError, StoreDamage};
 use super::job_status::OutcomeCounts;
 use super::outcome::{self, OutcomeKind, OutcomePosition};
@@ -53,32 +52,28 @@ impl EndedSubtasks {
 
     /// Returns whether this connection sees all rows of the index. A snapshot older than the last
     /// read does not.
-    fn is_seen_by(&self, connection: &Connection) -> rusqlite::Result<bool> {
+    fn is_seen_by(&self, connection: &dyn StoreConnection) -> Result<bool, ReadError> {
         let Some(last) = self.next_row.checked_sub(1) else { return Ok(true) };
-        let mut find =
-            connection.prepare_cached("SELECT EXISTS (SELECT 1 FROM outcome WHERE place = ?1)")?;
-        find.query_row([place(self.job, last).cast_signed()], |row| row.get(0))
+        let sql = "SELECT 1 FROM outcome WHERE place = ?1";
+        connection.finds(sql, &[place(self.job, last).into()])
     }
 
     /// Reads the rows added since the last read.
-    pub(super) fn read_on(&mut self, connection: &Connection) -> Result<(), ReadError> {
+    pub(super) fn read_on(&mut self, connection: &dyn StoreConnection) -> Result<(), ReadError> {
         while self.read_slice(connection)? {}
         Ok(())
     }
 
     /// Reads at most [`ROWS_IN_SLICE`] rows added since the last read. Returns whether there may be
     /// more.
-    fn read_slice(&mut self, connection: &Connection) -> Result<bool, ReadError> {
+    fn read_slice(&mut self, connection: &dyn StoreConnection) -> Result<bool, ReadError> {
         let (first, last) = rows_of(self.job);
         let before = self.next_row;
-        let mut rows = connection.prepare_cached(
-            "SELECT place, count, numbers FROM outcome WHERE place BETWEEN ?1 AND ?2
-             ORDER BY place LIMIT ?3",
-        )?;
+        let sql = "SELECT place, count, numbers FROM outcome WHERE place BETWEEN ?1 AND ?2
+                   ORDER BY place LIMIT ?3";
         let first = first + i64::from(before);
-        let mut rows = rows.query([first, last, i64::from(ROWS_IN_SLICE)])?;
-        while let Some(row) = rows.next()? {
-            let place = row.get::<_, i64>(0)?.cast_unsigned();
+        connection.each(sql, &[first.into(), last.into(), ROWS_IN_SLICE.into()], |row| {
+            let place = row.unsigned(0)?;
             let (_, number) = at(place);
             let job = self.job;
             let damaged = |row| {
@@ -89,13 +84,14 @@ impl EndedSubtasks {
             if number != self.next_row {
                 return Err(damaged(self.next_row));
             }
-            let numbers = outcome::numbers(place, row.get(1)?, row.get_ref(2)?.as_blob()?);
+            let numbers = outcome::numbers(place, row.small(1)?, row.bytes(2)?);
             for (within, (subtask, _, kind)) in (0..).zip(numbers.ok_or_else(|| damaged(number))?) {
                 let known = self.note(subtask, kind, OutcomePosition::at(number, within));
                 known.ok_or_else(|| damaged(number))?;
             }
             self.next_row += 1;
-        }
+            Ok(())
+        })?;
         Ok(self.next_row - before == ROWS_IN_SLICE)
     }
 
@@ -238,7 +234,7 @@ impl EndedCache {
     /// from restarting.
     pub(super) fn read_slice(
         index: &SharedIndex,
-        connection: &Connection,
+        connection: &dyn StoreConnection,
         total: u32,
     ) -> Result<bool, ReadError> {
         let mut ended = index.lock().unwrap_or_else(PoisonError::into_inner);
@@ -250,7 +246,7 @@ impl EndedCache {
     /// Calls `look` with an index from [`keep`](Self::keep), with all rows that the connection sees.
     pub(super) fn with<T>(
         index: &SharedIndex,
-        connection: &Connection,
+        connection: &dyn StoreConnection,
         total: u32,
         look: impl FnOnce(&EndedSubtasks) -> T,
     ) -> Result<T, ReadError> {
@@ -320,6 +316,8 @@ fn size_of_index(total: u32) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use rusqlite::Connection;
+
     use super::super::outcome::{OutcomeRow, SubtaskOutcome};
     use super::super::tables::LAYOUT;
     use super::*;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use keylane_storage::files::NewFileError;
-use keylane_storage::sqlite::{self, HighWaterMarkError, LockError, WriteRefused};
+use keylane_storage::sqlite::{self, HighWaterMarkError, LockError, SqliteError, WriteRefused};
 use rusqlite::types::FromSqlError;
 
 use super::outcome::OutcomePosition;
@@ -543,6 +543,17 @@ impl From<NewFileError> for SalvageError {
 impl From<rusqlite::Error> for SalvageError {
     fn from(error: rusqlite::Error) -> Self {
         SalvageError::Read(ReadError::from(error))
+    }
+}
+
+impl From<SqliteError> for SalvageError {
+    fn from(error: SqliteError) -> Self {
+        let why = match error {
+            SqliteError::Full => "the disk is full".into(),
+            SqliteError::Busy => "another program locks the new store".into(),
+            SqliteError::Broken(why) => why,
+        };
+        SalvageError::Read(ReadError::Sqlite { why })
     }
 }
 

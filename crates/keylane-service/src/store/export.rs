@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 use std::io::{self, BufWriter, Seek, Write};
+use std::ops::ControlFlow;
 use std::path::Path;
 
 use keylane_storage::files::NewFile;
-use rusqlite::Connection;
 
 use super::alias;
 use super::audit;
+use super::connection::StoreConnection;
 use super::ended::EndedSubtasks;
 use super::error::{ExportError, ReadError, StoreDamage};
 use super::handle::Store;
@@ -68,15 +69,15 @@ impl Store {
     }
 }
 
-fn export(connection: &Connection, to: &mut dyn Write) -> Result<u64, ExportError> {
-    let snapshot = connection.unchecked_transaction().map_err(ReadError::from)?;
-    let meta = MetaRow::load(&snapshot)?.ok_or(ReadError::Damaged(StoreDamage::Meta))?;
+fn export(connection: &dyn StoreConnection, to: &mut dyn Write) -> Result<u64, ExportError> {
+    let _snapshot = connection.snapshot()?;
+    let meta = MetaRow::load(connection)?.ok_or(ReadError::Damaged(StoreDamage::Meta))?;
     put(to, &ExportLine::Store { version: line::VERSION, boot: meta.boot })?;
-    for (key, record) in read::keys(&snapshot)? {
+    for (key, record) in read::keys(connection)? {
         put(to, &ExportLine::of_key(&key, &record))?;
     }
     let mut entries = Vec::new();
-    read::for_each_idempotency(&snapshot, |entry| {
+    read::for_each_idempotency(connection, |entry| {
         entries.push(entry?);
         Ok(())
     })?;
@@ -84,22 +85,22 @@ fn export(connection: &Connection, to: &mut dyn Write) -> Result<u64, ExportErro
         put(to, &ExportLine::of_idempotency(&entry, id))?;
     }
     let mut aliases = Vec::new();
-    alias::for_each(&snapshot, |alias| {
+    alias::for_each(connection, |alias| {
         aliases.push(alias?);
         Ok(())
     })?;
     for alias in aliases {
         put(to, &ExportLine::of_alias(&alias))?;
     }
-    for record in schedules::all(&snapshot)? {
+    for record in schedules::all(connection)? {
         put(to, &ExportLine::of_schedule(&record))?;
     }
-    for setting in live_settings::all(&snapshot)? {
+    for setting in live_settings::all(connection)? {
         put(to, &ExportLine::of_setting(&setting.map_err(ReadError::Damaged)?))?;
     }
     // There may be many keys, so each is written as it is read.
     let mut written = Ok(());
-    audit::for_each(&snapshot, |row| {
+    audit::for_each(connection, |row| {
         let row = row?;
         if written.is_ok() {
             written = put(to, &ExportLine::of_audit(&row));
@@ -107,10 +108,10 @@ fn export(connection: &Connection, to: &mut dyn Write) -> Result<u64, ExportErro
         Ok(())
     })?;
     written?;
-    let jobs = in_order(&snapshot)?;
-    let marks = by_job(AttemptTable::load(&snapshot)?);
+    let jobs = in_order(connection)?;
+    let marks = by_job(AttemptTable::load(connection)?);
     for job in &jobs {
-        put_job(&snapshot, *job, marks.get(job).map_or(&[], Vec::as_slice), to)?;
+        put_job(connection, *job, marks.get(job).map_or(&[], Vec::as_slice), to)?;
     }
     put(to, &ExportLine::End { jobs: jobs.len() as u64 })?;
     to.flush()?;
@@ -124,13 +125,10 @@ fn put(to: &mut dyn Write, line: &ExportLine) -> Result<(), ExportError> {
 }
 
 /// Returns all jobs, in the order in which they entered.
-fn in_order(connection: &Connection) -> Result<Vec<JobNumber>, ReadError> {
-    let mut all = connection.prepare("SELECT entered, number FROM job")?;
-    let jobs = all.query_map([], |row| {
-        let [entered, number] = [row.get::<_, i64>(0)?, row.get(1)?].map(i64::cast_unsigned);
-        Ok((entered, JobNumber(number)))
+fn in_order(connection: &dyn StoreConnection) -> Result<Vec<JobNumber>, ReadError> {
+    let mut jobs = connection.all("SELECT entered, number FROM job", &[], |row| {
+        Ok((row.unsigned(0)?, JobNumber(row.unsigned(1)?)))
     })?;
-    let mut jobs: Vec<_> = jobs.collect::<Result<_, _>>()?;
     jobs.sort_unstable();
     Ok(jobs.into_iter().map(|(_, job)| job).collect())
 }
@@ -146,7 +144,7 @@ fn by_job(marks: AttemptTable) -> HashMap<JobNumber, Vec<(SubtaskNumber, LatestA
 }
 
 fn put_job(
-    connection: &Connection,
+    connection: &dyn StoreConnection,
     number: JobNumber,
     marks: &[(SubtaskNumber, LatestAttempt)],
     to: &mut dyn Write,
@@ -192,25 +190,24 @@ fn put_job(
 }
 
 fn put_outcomes(
-    connection: &Connection,
+    connection: &dyn StoreConnection,
     job: JobNumber,
     to: &mut dyn Write,
 ) -> Result<(), ExportError> {
     let (first, last) = rows_of(job);
     let sql = "SELECT place, count, numbers, body FROM outcome
                WHERE place BETWEEN ?1 AND ?2 ORDER BY place";
-    let mut rows = connection.prepare_cached(sql).map_err(ReadError::from)?;
-    let mut rows = rows.query([first, last]).map_err(ReadError::from)?;
-    while let Some(row) = rows.next().map_err(ReadError::from)? {
-        for outcome in read::row_of(row)?.1 {
-            put(to, &ExportLine::of_outcome(&outcome))?;
-        }
-    }
-    Ok(())
+    let mut written = Ok(());
+    connection.for_each_row(sql, &[first.into(), last.into()], &mut |row| {
+        let outcomes = read::row_of(row)?.1;
+        written = outcomes.iter().try_for_each(|one| put(to, &ExportLine::of_outcome(one)));
+        Ok(if written.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+    })?;
+    written
 }
 
 fn put_logs(
-    connection: &Connection,
+    connection: &dyn StoreConnection,
     job: JobNumber,
     to: &mut dyn Write,
 ) -> Result<(), ExportError> {

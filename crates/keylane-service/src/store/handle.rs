@@ -11,6 +11,7 @@ use rusqlite::Connection;
 
 use super::change::{Change, Changes, CommitReceipt, WriteReply, WriteRequest};
 use super::chunk_cache::ChunkCache;
+use super::connection::StoreConnection;
 use super::ended::EndedCache;
 use super::error::{ReadError, WriteError};
 use super::job_status;
@@ -315,6 +316,14 @@ impl Store {
     /// Runs a read on a connection of the pool, so that readers do not wait for each other.
     pub(super) fn with_reader<T>(
         &self,
+        read: impl FnOnce(&dyn StoreConnection) -> Result<T, ReadError>,
+    ) -> Result<T, ReadError> {
+        self.with_file_reader(|connection| read(connection))
+    }
+
+    /// Runs a read of the file itself.
+    pub(super) fn with_file_reader<T>(
+        &self,
         read: impl FnOnce(&Connection) -> Result<T, ReadError>,
     ) -> Result<T, ReadError> {
         self.core.readers.read(read)
@@ -387,7 +396,7 @@ mod tests {
         let mut max = 0;
         thread::scope(|scope| {
             let reader = scope.spawn(|| {
-                let read = store.with_reader(|reader| {
+                let read = store.with_file_reader(|reader| {
                     let snapshot = reader.unchecked_transaction()?;
                     snapshot.query_row("SELECT count(*) FROM job", [], |_| Ok(()))?;
                     Ok(snapshot.query_row(ENDLESS, [], |_| Ok(()))?)

@@ -36,7 +36,7 @@ impl Store {
     /// missing, or if a job cannot be written. The jobs before the failure stay: import into a new
     /// file, and delete it after a failure.
     pub fn import(&self, from: &mut dyn BufRead) -> Result<u64, ImportError> {
-        if !self.with_reader(|reader| Ok(read::is_empty(reader)?))? {
+        if !self.with_reader(read::is_empty)? {
             return Err(ImportError::NotEmpty);
         }
         let mut import = ImportRun {

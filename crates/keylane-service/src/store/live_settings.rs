@@ -2,8 +2,9 @@
 //! while it runs, and webhooks that are not delivered.
 
 use keylane_storage::checksum::seal;
-use rusqlite::{Connection, Row, params};
+use keylane_storage::sqlite::SqliteError;
 
+use super::connection::{StoreConnection, StoredRow};
 use super::error::{ReadError, StoreDamage};
 
 /// Setting as stored on the disk.
@@ -19,37 +20,28 @@ pub(super) const COLUMNS: &str = "name, body, seal";
 
 /// Reads all rows in order of their names, damaged ones included.
 pub(super) fn all(
-    connection: &Connection,
+    connection: &dyn StoreConnection,
 ) -> Result<Vec<Result<LiveSetting, StoreDamage>>, ReadError> {
-    let mut all = Vec::new();
-    let mut read_all =
-        connection.prepare(&format!("SELECT {COLUMNS} FROM setting ORDER BY name"))?;
-    let mut rows = read_all.query([])?;
-    while let Some(row) = rows.next()? {
-        all.push(match read(row) {
-            Ok(setting) => Ok(setting),
-            Err(ReadError::Damaged(damage)) => Err(damage),
-            Err(error) => return Err(error),
-        });
-    }
-    Ok(all)
+    let sql = format!("SELECT {COLUMNS} FROM setting ORDER BY name");
+    connection.all(&sql, &[], |row| match read(row) {
+        Ok(setting) => Ok(Ok(setting)),
+        Err(ReadError::Damaged(damage)) => Ok(Err(damage)),
+        Err(error) => Err(error),
+    })
 }
 
 /// Reads the row of this name.
-pub(super) fn one(connection: &Connection, name: &str) -> Result<Option<LiveSetting>, ReadError> {
-    let mut find =
-        connection.prepare_cached(&format!("SELECT {COLUMNS} FROM setting WHERE name = ?1"))?;
-    let mut rows = find.query([name])?;
-    rows.next()?.map(read).transpose()
+pub(super) fn one(
+    connection: &dyn StoreConnection,
+    name: &str,
+) -> Result<Option<LiveSetting>, ReadError> {
+    let sql = format!("SELECT {COLUMNS} FROM setting WHERE name = ?1");
+    connection.first(&sql, &[name.into()], read)
 }
 
-pub(super) fn read(row: &Row<'_>) -> Result<LiveSetting, ReadError> {
-    // A damaged name may be invalid UTF-8. It is shown with replacements; its checksum fails
-    // anyway.
-    let name = String::from_utf8_lossy(row.get_ref(0)?.as_bytes()?).into_owned();
-    let body: Vec<u8> = row.get(1)?;
-    let is_whole = row.get_ref(2)?.as_blob()? == seal_of(&name, &body);
-    match is_whole {
+pub(super) fn read(row: &dyn StoredRow) -> Result<LiveSetting, ReadError> {
+    let (name, body) = (row.text_or_replaced(0)?, row.bytes(1)?.to_vec());
+    match row.bytes(2)? == seal_of(&name, &body) {
         true => Ok(LiveSetting { name, body }),
         false => Err(ReadError::Damaged(StoreDamage::Setting { name })),
     }
@@ -57,17 +49,17 @@ pub(super) fn read(row: &Row<'_>) -> Result<LiveSetting, ReadError> {
 
 /// Writes or removes a setting.
 pub(super) fn put(
-    connection: &Connection,
+    connection: &dyn StoreConnection,
     name: &str,
     body: Option<&[u8]>,
-) -> rusqlite::Result<()> {
+) -> Result<(), SqliteError> {
     let Some(body) = body else {
-        connection.prepare_cached("DELETE FROM setting WHERE name = ?1")?.execute([name])?;
+        connection.execute("DELETE FROM setting WHERE name = ?1", &[name.into()])?;
         return Ok(());
     };
-    let mut put = connection
-        .prepare_cached("INSERT OR REPLACE INTO setting (name, body, seal) VALUES (?1, ?2, ?3)")?;
-    put.execute(params![name, body, seal_of(name, body)])?;
+    let sql = "INSERT INTO setting (name, body, seal) VALUES (?1, ?2, ?3)
+               ON CONFLICT (name) DO UPDATE SET body = excluded.body, seal = excluded.seal";
+    connection.execute(sql, &[name.into(), body.into(), (&seal_of(name, body)).into()])?;
     Ok(())
 }
 

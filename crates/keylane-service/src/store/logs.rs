@@ -11,8 +11,9 @@
 use bytes::Bytes;
 use keylane_storage::checksum::{seal, unseal};
 use keylane_storage::leb128;
-use rusqlite::{Connection, Row, params};
+use keylane_storage::sqlite::SqliteError;
 
+use super::connection::{StoreConnection, StoredRow};
 use super::error::{ReadError, StoreDamage};
 use super::outcome::OutcomeKind;
 use super::row_numbers::{at, place, rows_of};
@@ -45,7 +46,7 @@ pub struct AttemptLog {
 
 /// Reads the logs of a job by subtask and attempt, and continues after a damaged one.
 pub(super) fn for_each_of(
-    connection: &Connection,
+    connection: &dyn StoreConnection,
     job: JobNumber,
     then: impl FnMut(Result<AttemptLog, ReadError>) -> Result<(), ReadError>,
 ) -> Result<(), ReadError> {
@@ -54,24 +55,18 @@ pub(super) fn for_each_of(
 }
 
 pub(super) fn between(
-    connection: &Connection,
+    connection: &dyn StoreConnection,
     first: i64,
     last: i64,
     mut then: impl FnMut(Result<AttemptLog, ReadError>) -> Result<(), ReadError>,
 ) -> Result<(), ReadError> {
-    let mut find = connection.prepare_cached(
-        "SELECT place, nth, body FROM log WHERE place BETWEEN ?1 AND ?2 ORDER BY place, nth",
-    )?;
-    let mut rows = find.query([first, last])?;
-    while let Some(row) = rows.next()? {
-        then(read(row))?;
-    }
-    Ok(())
+    let sql = "SELECT place, nth, body FROM log WHERE place BETWEEN ?1 AND ?2 ORDER BY place, nth";
+    connection.each(sql, &[first.into(), last.into()], |row| then(read(row)))
 }
 
-pub(super) fn read(row: &Row<'_>) -> Result<AttemptLog, ReadError> {
-    let [place, nth] = [row.get::<_, i64>(0)?, row.get(1)?].map(i64::cast_unsigned);
-    decode(place, nth, row.get_ref(2)?.as_blob()?).ok_or_else(|| {
+pub(super) fn read(row: &dyn StoredRow) -> Result<AttemptLog, ReadError> {
+    let (place, nth) = (row.unsigned(0)?, row.unsigned(1)?);
+    decode(place, nth, row.bytes(2)?).ok_or_else(|| {
         let (job, number) = at(place);
         ReadError::Damaged(StoreDamage::Log { job, number })
     })
@@ -79,23 +74,20 @@ pub(super) fn read(row: &Row<'_>) -> Result<AttemptLog, ReadError> {
 
 /// Appends a log to those of its subtask, and deletes the oldest beyond the limit.
 pub(super) fn put(
-    connection: &Connection,
+    connection: &dyn StoreConnection,
     job: JobNumber,
     log: &AttemptLog,
-) -> rusqlite::Result<()> {
+) -> Result<(), SqliteError> {
     let place = place(job, log.number);
-    let key = place.cast_signed();
-    let mut last = connection.prepare_cached("SELECT max(nth) FROM log WHERE place = ?1")?;
-    let last: Option<i64> = last.query_row([key], |row| row.get(0))?;
-    let nth = last.map_or(0, |last| last + 1);
-    let mut put =
-        connection.prepare_cached("INSERT INTO log (place, nth, body) VALUES (?1, ?2, ?3)")?;
+    let last = "SELECT max(nth) FROM log WHERE place = ?1";
+    let last = connection.first(last, &[place.into()], |row| row.optional_number(0))?;
+    let nth = last.flatten().map_or(0, |last| last + 1);
+    let sql = "INSERT INTO log (place, nth, body) VALUES (?1, ?2, ?3)";
     let body = encode(place, nth.cast_unsigned(), log);
-    put.execute(params![key, nth, body])?;
+    connection.execute(sql, &[place.into(), nth.into(), (&body).into()])?;
     if nth >= MAX_ATTEMPTS {
-        let mut old =
-            connection.prepare_cached("DELETE FROM log WHERE place = ?1 AND nth <= ?2")?;
-        old.execute([key, nth - MAX_ATTEMPTS])?;
+        let old = "DELETE FROM log WHERE place = ?1 AND nth <= ?2";
+        connection.execute(old, &[place.into(), (nth - MAX_ATTEMPTS).into()])?;
     }
     Ok(())
 }

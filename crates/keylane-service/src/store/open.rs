@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use keylane_storage::files;
 use keylane_storage::sqlite::{
-    self, BackgroundCheckpoint, HighWaterMark, LayoutError, Lock, ReaderPool,
+    self, BackgroundCheckpoint, HighWaterMark, LayoutError, Lock, ReaderPool, SqliteError,
 };
-use rusqlite::{Connection, ErrorCode};
+use rusqlite::Connection;
 
 use super::boot_number::{self, HighestBoot};
+use super::census;
 use super::error::{ReadError, StoreDamage, StoreOpenError};
 use super::handle::{OpenedStore, Store};
 use super::read;
@@ -129,8 +130,9 @@ fn record_opening(
     let opened_full = match meta.put(connection) {
         Ok(()) => false,
         // Each transaction writes this again, so a full disk only delays it.
-        Err(error) if error.sqlite_error_code() == Some(ErrorCode::DiskFull) => true,
-        Err(error) => return Err(sqlite(path)(error)),
+        Err(SqliteError::Full) => true,
+        Err(SqliteError::Busy) => return Err(not_open(path)("another program locks it".into())),
+        Err(SqliteError::Broken(why)) => return Err(not_open(path)(why)),
     };
     match mark.set(meta.commits) {
         // The mark on the disk is not beyond the commits, so the store is usable.
@@ -172,9 +174,13 @@ fn sqlite(path: &Path) -> impl Fn(rusqlite::Error) -> StoreOpenError {
             Some(rusqlite::ErrorCode::DatabaseCorrupt) => {
                 StoreOpenError::Damaged(StoreDamage::File { why })
             }
-            _ => StoreOpenError::Sqlite { path: path.to_owned(), why: why.into() },
+            _ => not_open(path)(why.into()),
         }
     }
+}
+
+fn not_open(path: &Path) -> impl Fn(Arc<str>) -> StoreOpenError {
+    move |why| StoreOpenError::Sqlite { path: path.to_owned(), why }
 }
 
 /// Capacity of the statement cache. More than the writer uses, so that each is prepared once.
@@ -243,7 +249,7 @@ fn unfinished(
     if was.unfinished == Some(count) {
         return Ok((listed, count));
     }
-    let census = read::census(connection)?;
+    let census = census::take(connection)?;
     let count = census.unfinished.len() as u64;
     if let Some(missing) = was.unfinished.and_then(|known| known.checked_sub(count))
         && missing > 0

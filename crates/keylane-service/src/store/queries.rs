@@ -4,12 +4,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use rusqlite::Connection;
-
 use super::alias::{self, JobAlias};
 use super::audit::{self, AuditFilter, AuditPage, AuditRetention};
 use super::change::{IdempotencyEntry, KeyRecord};
 use super::chunk::Chunk;
+use super::connection::StoreConnection;
 use super::ended::{EndedCache, PinnedIndex, SharedIndex};
 use super::error::{ReadError, StoreDamage};
 use super::handle::Store;
@@ -22,7 +21,7 @@ use super::schedules::{self, ScheduleRecord, ScheduleRow};
 use crate::ids::{JobId, JobNumber, Key, SubtaskNumber};
 
 /// Returns the number of subtasks of a job.
-fn total_of(reader: &Connection, job: JobNumber) -> Result<u32, ReadError> {
+fn total_of(reader: &dyn StoreConnection, job: JobNumber) -> Result<u32, ReadError> {
     let found = read::find_job(reader, job)?.ok_or(ReadError::NoSuchJob { job })?;
     Ok(found.0.total)
 }
@@ -78,9 +77,8 @@ impl Store {
     pub fn first_job_from(&self, from: JobNumber) -> Result<Option<JobNumber>, ReadError> {
         self.with_reader(|reader| {
             let sql = "SELECT min(number) FROM job WHERE number >= ?1";
-            let mut first = reader.prepare_cached(sql)?;
-            let first: Option<i64> = first.query_row([from.0.cast_signed()], |row| row.get(0))?;
-            Ok(first.map(|number| JobNumber(number.cast_unsigned())))
+            let first = reader.first(sql, &[from.0.into()], |row| row.optional_number(0))?;
+            Ok(first.flatten().map(|number| JobNumber(number.cast_unsigned())))
         })
     }
 
@@ -90,9 +88,8 @@ impl Store {
     /// If the store cannot be read.
     pub fn has_expired(&self, time_ms: u64) -> Result<bool, ReadError> {
         self.with_reader(|reader| {
-            let mut any =
-                reader.prepare_cached("SELECT 1 FROM idempotency WHERE expires_ms <= ?1")?;
-            Ok(any.exists([time_ms.cast_signed()])?)
+            let any = "SELECT 1 FROM idempotency WHERE expires_ms <= ?1 LIMIT 1";
+            reader.finds(any, &[time_ms.into()])
         })
     }
 
@@ -153,9 +150,9 @@ impl Store {
     ) -> Result<Vec<Option<SubtaskOutcome>>, ReadError> {
         let index = self.ended_index(job)?;
         self.with_reader(|reader| {
-            let snapshot = reader.unchecked_transaction()?;
-            let total = total_of(&snapshot, job)?;
-            let places: Vec<_> = EndedCache::with(&index, &snapshot, total, |ended| {
+            let _snapshot = reader.snapshot()?;
+            let total = total_of(reader, job)?;
+            let places: Vec<_> = EndedCache::with(&index, reader, total, |ended| {
                 numbers.into_iter().map(|number| ended.place(number)).collect()
             })?;
             // Subtasks that ended in one transaction share a row, which is read once.
@@ -167,7 +164,7 @@ impl Store {
                 let Some(place) = places[index] else { continue };
                 let (wanted, within) = place.row();
                 if row.as_ref().is_none_or(|(number, _)| *number != wanted) {
-                    row = Some((wanted, read::read_row(&snapshot, job, wanted as u32)?));
+                    row = Some((wanted, read::read_row(reader, job, wanted as u32)?));
                 }
                 let (_, outcomes) = row.as_ref().expect("it was read just now");
                 found[index] = outcomes.get(within as usize).cloned();
@@ -207,9 +204,9 @@ impl Store {
     ) -> Result<Vec<RecordedOutcome>, ReadError> {
         let index = self.ended_index(job)?;
         self.with_reader(|reader| {
-            let snapshot = reader.unchecked_transaction()?;
-            let total = total_of(&snapshot, job)?;
-            EndedCache::with(&index, &snapshot, total, |ended| {
+            let _snapshot = reader.snapshot()?;
+            let total = total_of(reader, job)?;
+            EndedCache::with(&index, reader, total, |ended| {
                 outcomes.retain(|one| ended.place(one.outcome.number) == Some(one.place));
             })?;
             Ok(outcomes)
@@ -234,12 +231,9 @@ impl Store {
         key: &str,
     ) -> Result<Option<(IdempotencyEntry, JobId)>, ReadError> {
         self.with_reader(|reader| {
-            let mut find = reader.prepare_cached(
-                "SELECT scope, key, expires_ms, body_hash, id, seal FROM idempotency
-                 WHERE scope = ?1 AND key = ?2",
-            )?;
-            let mut rows = find.query([scope, key])?;
-            rows.next()?.map(read::idempotency_of).transpose()
+            let sql = "SELECT scope, key, expires_ms, body_hash, id, seal FROM idempotency
+                       WHERE scope = ?1 AND key = ?2";
+            reader.first(sql, &[scope.into(), key.into()], read::idempotency_of)
         })
     }
 

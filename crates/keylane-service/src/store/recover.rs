@@ -6,10 +6,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use rusqlite::Connection;
-
 use super::change::KeyRecord;
 use super::chunk::{Chunk, StoredSubtask};
+use super::connection::StoreConnection;
 use super::damaged_job::{self, DamagedJob};
 use super::ended::EndedSubtasks;
 use super::error::{ReadError, StoreDamage, WriteError};
@@ -156,11 +155,11 @@ impl RecoveredJobs {
     fn read_more(&mut self) -> Result<(), ReadError> {
         let store = self.store.clone();
         store.with_reader(|reader| {
-            let snapshot = reader.unchecked_transaction()?;
+            let _snapshot = reader.snapshot()?;
             while self.read.len() < SMALL_AT_ONCE
                 && let Some((_, number)) = self.unfinished.pop()
             {
-                let job = self.read(&snapshot, number);
+                let job = self.read(reader, number);
                 let is_small = job.as_ref().is_ok_and(|job| job.chunk.is_some());
                 self.read.push_back((number, job));
                 if !is_small {
@@ -172,7 +171,11 @@ impl RecoveredJobs {
     }
 
     /// Reads a job. Any damage in it is reported as the job's.
-    fn read(&self, reader: &Connection, number: JobNumber) -> Result<RecoveredJob, ReadError> {
+    fn read(
+        &self,
+        reader: &dyn StoreConnection,
+        number: JobNumber,
+    ) -> Result<RecoveredJob, ReadError> {
         self.read_all(reader, number).map_err(|error| match error {
             ReadError::Damaged(StoreDamage::File { why }) => {
                 ReadError::Damaged(StoreDamage::Pages { job: number, why })
@@ -182,7 +185,11 @@ impl RecoveredJobs {
         })
     }
 
-    fn read_all(&self, reader: &Connection, number: JobNumber) -> Result<RecoveredJob, ReadError> {
+    fn read_all(
+        &self,
+        reader: &dyn StoreConnection,
+        number: JobNumber,
+    ) -> Result<RecoveredJob, ReadError> {
         let found = read::find_job(reader, number)?;
         let (job, has_chunk) = found.ok_or(ReadError::NoSuchJob { job: number })?;
         let mut ended = EndedSubtasks::new(number, job.total);
@@ -223,30 +230,29 @@ impl RecoveredJobs {
 
 /// Checks that the chunks of a job are undamaged and complete.
 pub(super) fn check_chunks(
-    connection: &Connection,
+    connection: &dyn StoreConnection,
     job: JobNumber,
     total: u32,
 ) -> Result<(), ReadError> {
     // Chunks beyond the end belong to an unfinished extension.
     let (first, _) = rows_of(job);
-    let mut chunks = connection.prepare_cached(
-        "SELECT place, count, body FROM chunk WHERE place >= ?1 AND place < ?2 ORDER BY place",
-    )?;
-    let mut rows = chunks.query([first, first + i64::from(total)])?;
+    let sql =
+        "SELECT place, count, body FROM chunk WHERE place >= ?1 AND place < ?2 ORDER BY place";
     let mut expected = 0;
-    while let Some(row) = rows.next()? {
-        let (_, number) = at(row.get::<_, i64>(0)?.cast_unsigned());
+    connection.each(sql, &[first.into(), (first + i64::from(total)).into()], |row| {
+        let (_, number) = at(row.unsigned(0)?);
         let damaged = |damage| Err(ReadError::Damaged(damage));
         if number != expected {
             return damaged(StoreDamage::MissingSubtasks { job, from: expected, until: number });
         }
-        let count: u32 = row.get(1)?;
-        let intact = Chunk::verified(job, number, count, row.get_ref(2)?.as_blob()?).is_some();
+        let count = row.small(1)?;
+        let intact = Chunk::verified(job, number, count, row.bytes(2)?).is_some();
         if !intact || count == 0 {
             return damaged(StoreDamage::Chunk { job, number });
         }
         expected += count;
-    }
+        Ok(())
+    })?;
     match expected == total {
         true => Ok(()),
         false => {

@@ -6,8 +6,9 @@
 //! cannot both succeed.
 
 use keylane_storage::checksum::seal;
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use keylane_storage::sqlite::SqliteError;
 
+use super::connection::{StoreConnection, StoredRow};
 use super::error::{ReadError, StoreDamage, WriteError};
 
 /// Schedule as stored on the disk.
@@ -40,7 +41,7 @@ pub(super) struct ScheduleChange {
     pub(super) then: Option<(u64, Vec<u8>)>,
 }
 
-pub(super) fn all(connection: &Connection) -> Result<Vec<ScheduleRecord>, ReadError> {
+pub(super) fn all(connection: &dyn StoreConnection) -> Result<Vec<ScheduleRecord>, ReadError> {
     let mut all = Vec::new();
     for_each(connection, |record| {
         all.push(record?);
@@ -51,7 +52,7 @@ pub(super) fn all(connection: &Connection) -> Result<Vec<ScheduleRecord>, ReadEr
 
 /// Reads the rows in order, and continues after a damaged one.
 pub(super) fn for_each(
-    connection: &Connection,
+    connection: &dyn StoreConnection,
     mut then: impl FnMut(Result<ScheduleRecord, ReadError>) -> Result<(), ReadError>,
 ) -> Result<(), ReadError> {
     each_row(connection, |ScheduleRow { record, is_whole }| match is_whole {
@@ -63,51 +64,46 @@ pub(super) fn for_each(
 pub(super) const COLUMNS: &str = "name, version, body, seal";
 
 pub(super) fn each_row(
-    connection: &Connection,
+    connection: &dyn StoreConnection,
     mut then: impl FnMut(ScheduleRow) -> Result<(), ReadError>,
 ) -> Result<(), ReadError> {
-    let mut all = connection.prepare(&format!("SELECT {COLUMNS} FROM schedule"))?;
-    let mut rows = all.query([])?;
-    while let Some(row) = rows.next()? {
-        then(read(row)?)?;
-    }
-    Ok(())
+    connection.each(&format!("SELECT {COLUMNS} FROM schedule"), &[], |row| then(read(row)?))
 }
 
-pub(super) fn read(row: &Row<'_>) -> Result<ScheduleRow, ReadError> {
-    let version = row.get::<_, i64>(1)?.cast_unsigned();
-    // A damaged name may be invalid UTF-8. It is shown with replacements; its checksum fails
-    // anyway.
-    let name = String::from_utf8_lossy(row.get_ref(0)?.as_bytes()?).into_owned();
-    let record = ScheduleRecord { name, version, body: row.get(2)? };
-    let is_whole = row.get_ref(3)?.as_blob()? == seal_of(&record.name, version, &record.body);
+pub(super) fn read(row: &dyn StoredRow) -> Result<ScheduleRow, ReadError> {
+    let (name, version) = (row.text_or_replaced(0)?, row.unsigned(1)?);
+    let record = ScheduleRecord { name, version, body: row.bytes(2)?.to_vec() };
+    let is_whole = row.bytes(3)? == seal_of(&record.name, version, &record.body);
     Ok(ScheduleRow { record, is_whole })
 }
 
 /// Returns the error of a change that cannot be made.
 pub(super) fn refusal(
-    connection: &Connection,
+    connection: &dyn StoreConnection,
     change: &ScheduleChange,
-) -> rusqlite::Result<Option<WriteError>> {
-    let mut find = connection.prepare_cached("SELECT version FROM schedule WHERE name = ?1")?;
-    let found = find.query_row([&change.name], |row| row.get::<_, i64>(0)).optional()?;
-    let is_so = found.map(i64::cast_unsigned) == change.was;
+) -> Result<Option<WriteError>, ReadError> {
+    let sql = "SELECT version FROM schedule WHERE name = ?1";
+    let found = connection.first(sql, &[(&change.name).into()], |row| row.unsigned(0))?;
+    let is_so = found == change.was;
     Ok((!is_so).then(|| WriteError::OtherVersion { schedule: change.name.clone() }))
 }
 
 /// Writes a change.
-pub(super) fn put(connection: &Connection, change: &ScheduleChange) -> rusqlite::Result<()> {
+pub(super) fn put(
+    connection: &dyn StoreConnection,
+    change: &ScheduleChange,
+) -> Result<(), SqliteError> {
     let ScheduleChange { name, then, .. } = change;
     let Some((version, body)) = then else {
-        let mut delete = connection.prepare_cached("DELETE FROM schedule WHERE name = ?1")?;
-        delete.execute([name])?;
+        connection.execute("DELETE FROM schedule WHERE name = ?1", &[name.into()])?;
         return Ok(());
     };
-    let mut put = connection.prepare_cached(
-        "INSERT OR REPLACE INTO schedule (name, version, body, seal) VALUES (?1, ?2, ?3, ?4)",
-    )?;
+    let sql = "INSERT INTO schedule (name, version, body, seal) VALUES (?1, ?2, ?3, ?4)
+               ON CONFLICT (name) DO UPDATE
+               SET version = excluded.version, body = excluded.body, seal = excluded.seal";
     let sealed = seal_of(name, *version, body);
-    put.execute(params![name, version.cast_signed(), body, sealed])?;
+    let parameters = [name.into(), (*version).into(), body.into(), (&sealed).into()];
+    connection.execute(sql, &parameters)?;
     Ok(())
 }
 

@@ -27,8 +27,9 @@ use std::collections::{HashMap, HashSet};
 
 use keylane_storage::checksum::{seal, unseal};
 use keylane_storage::leb128;
-use rusqlite::{Connection, params};
+use keylane_storage::sqlite::SqliteError;
 
+use super::connection::StoreConnection;
 use super::error::{ReadError, StoreDamage};
 use super::job_status::FIRST_FINAL;
 use crate::ids::{JobNumber, SubtaskId};
@@ -107,27 +108,24 @@ pub(super) struct AttemptTable {
 
 impl AttemptTable {
     /// Loads the marks of unfinished jobs from the file.
-    pub(super) fn load(connection: &Connection) -> Result<AttemptTable, ReadError> {
+    pub(super) fn load(connection: &dyn StoreConnection) -> Result<AttemptTable, ReadError> {
         let mut marks = AttemptTable::default();
-        let mut all = connection.prepare("SELECT number, body FROM started ORDER BY number")?;
-        let mut rows = all.query([])?;
-        while let Some(row) = rows.next()? {
-            let number = row.get::<_, i64>(0)?.cast_unsigned();
-            let body = row.get_ref(1)?.as_blob()?;
-            let row = decode(number, body)
+        let sql = "SELECT number, body FROM started ORDER BY number";
+        connection.each(sql, &[], |row| {
+            let number = row.unsigned(0)?;
+            let row = decode(number, row.bytes(1)?)
                 .ok_or(ReadError::Damaged(StoreDamage::Marks { row: number }))?;
             marks.rows.insert(number, row.len());
             for (subtask, mark) in row {
                 marks.set(subtask, mark, Some(number));
             }
             marks.next_row = number + 1;
-        }
+            Ok(())
+        })?;
         let jobs: Vec<_> = marks.jobs.keys().copied().collect();
-        let mut goes_on = connection
-            .prepare("SELECT EXISTS (SELECT 1 FROM job WHERE number = ?1 AND state < ?2)")?;
+        let goes_on = "SELECT 1 FROM job WHERE number = ?1 AND state < ?2";
         for job in jobs {
-            let parameters = [job.0.cast_signed(), FIRST_FINAL];
-            if !goes_on.query_row(parameters, |row| row.get::<_, bool>(0))? {
+            if !connection.finds(goes_on, &[job.0.into(), FIRST_FINAL.into()])? {
                 marks.end_all(job);
             }
         }
@@ -201,7 +199,7 @@ impl AttemptTable {
     }
 
     /// Writes the changes.
-    pub(super) fn write(&mut self, connection: &Connection) -> rusqlite::Result<()> {
+    pub(super) fn write(&mut self, connection: &dyn StoreConnection) -> Result<(), SqliteError> {
         if std::mem::take(&mut self.reopened) {
             self.leave_all();
         }
@@ -210,9 +208,8 @@ impl AttemptTable {
             let number = self.next_row;
             self.next_row += 1;
             let body = encode(number, row);
-            let mut insert =
-                connection.prepare_cached("INSERT INTO started (number, body) VALUES (?1, ?2)")?;
-            insert.execute(params![number.cast_signed(), body])?;
+            let sql = "INSERT INTO started (number, body) VALUES (?1, ?2)";
+            connection.execute(sql, &[number.into(), (&body).into()])?;
             self.rows.insert(number, row.len());
             for (subtask, _) in row {
                 let (_, written) = self.running.get_mut(subtask).expect("a fresh mark is needed");
@@ -220,8 +217,7 @@ impl AttemptTable {
             }
         }
         for number in self.gone.drain(..) {
-            let mut delete = connection.prepare_cached("DELETE FROM started WHERE number = ?1")?;
-            delete.execute([number.cast_signed()])?;
+            connection.execute("DELETE FROM started WHERE number = ?1", &[number.into()])?;
         }
         Ok(())
     }
@@ -345,6 +341,8 @@ fn text(rest: &mut &[u8], length: u64) -> Option<Box<str>> {
 
 #[cfg(test)]
 mod tests {
+    use rusqlite::Connection;
+
     use super::*;
     use proptest::prelude::*;
 

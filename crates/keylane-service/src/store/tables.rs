@@ -2,9 +2,9 @@
 
 use keylane_storage::checksum::{seal, unseal};
 use keylane_storage::sqlite::{Layout, SqliteError};
-use rusqlite::{Connection, Row, params};
 
 use super::change::JobAcceptance;
+use super::connection::{StoreConnection, StoredRow};
 use super::error::{ReadError, StoreDamage};
 use super::job_status::JobStatus;
 use crate::ids::{JobId, JobNumber};
@@ -185,58 +185,59 @@ pub(super) struct MetaRow {
 
 impl MetaRow {
     /// Loads the row; `None` in a new store.
-    pub(super) fn load(connection: &Connection) -> Result<Option<MetaRow>, ReadError> {
+    pub(super) fn load(connection: &dyn StoreConnection) -> Result<Option<MetaRow>, ReadError> {
         let sql = "SELECT id, boot, clean, commits, numbers, entered, seal, unfinished FROM meta";
-        let mut statement = connection.prepare_cached(sql)?;
-        let mut rows = statement.query([])?;
-        let Some(row) = rows.next()? else { return Ok(None) };
-        let number =
-            |column| -> rusqlite::Result<u64> { Ok(row.get::<_, i64>(column)?.cast_unsigned()) };
+        connection.first(sql, &[], MetaRow::read)
+    }
+
+    fn read(row: &dyn StoredRow) -> Result<MetaRow, ReadError> {
         let meta = MetaRow {
-            id: row.get(0)?,
-            boot: number(1)?,
-            clean: number(2)? == 1,
-            commits: number(3)?,
-            numbers: number(4)?,
-            entered: number(5)?,
+            id: row.array(0)?,
+            boot: row.unsigned(1)?,
+            clean: row.unsigned(2)? == 1,
+            commits: row.unsigned(3)?,
+            numbers: row.unsigned(4)?,
+            entered: row.unsigned(5)?,
             unfinished: None,
         };
-        let unfinished = match row.get_ref(7)?.as_blob_or_null()? {
+        let unfinished = match row.optional_bytes(7)? {
             Some(sealed) => {
                 Some(meta.count_of(sealed).ok_or(ReadError::Damaged(StoreDamage::Meta))?)
             }
             None => None,
         };
-        let intact = row.get_ref(6)?.as_blob()? == meta.seal();
-        if intact {
-            Ok(Some(MetaRow { unfinished, ..meta }))
-        } else {
-            Err(ReadError::Damaged(StoreDamage::Meta))
+        match row.bytes(6)? == meta.seal() {
+            true => Ok(MetaRow { unfinished, ..meta }),
+            false => Err(ReadError::Damaged(StoreDamage::Meta)),
         }
     }
 
-    pub(super) fn put(&self, connection: &Connection) -> rusqlite::Result<()> {
-        let mut put = connection.prepare_cached(
-            "INSERT OR REPLACE INTO meta (one, id, boot, clean, commits, numbers, entered, seal, unfinished)
-             VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-        )?;
-        let [boot, commits, numbers, entered] =
-            [self.boot, self.commits, self.numbers, self.entered].map(u64::cast_signed);
+    pub(super) fn put(&self, connection: &dyn StoreConnection) -> Result<(), SqliteError> {
+        let sql =
+            "INSERT INTO meta (one, id, boot, clean, commits, numbers, entered, seal, unfinished)
+                   VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+                   ON CONFLICT (one) DO UPDATE
+                   SET id = excluded.id, boot = excluded.boot, clean = excluded.clean,
+                       commits = excluded.commits, numbers = excluded.numbers,
+                       entered = excluded.entered, seal = excluded.seal,
+                       unfinished = excluded.unfinished";
         let unfinished = self.unfinished.map(|count| {
             let mut bytes = count.to_le_bytes().to_vec();
             seal(&mut bytes, &[self.commits]);
             bytes
         });
-        put.execute(params![
-            self.id,
-            boot,
-            self.clean,
-            commits,
-            numbers,
-            entered,
-            self.seal(),
-            unfinished
-        ])?;
+        let sealed = self.seal();
+        let parameters = [
+            (&self.id).into(),
+            self.boot.into(),
+            self.clean.into(),
+            self.commits.into(),
+            self.numbers.into(),
+            self.entered.into(),
+            (&sealed).into(),
+            unfinished.as_deref().into(),
+        ];
+        connection.execute(sql, &parameters)?;
         Ok(())
     }
 
@@ -277,14 +278,13 @@ fn place_of_head(job: JobNumber, fixed: &FixedColumns, has_chunk: bool) -> [u64;
 
 /// Writes the row of an accepted job.
 pub(super) fn put_job(
-    connection: &Connection,
+    connection: &dyn StoreConnection,
     accept: &JobAcceptance,
     entered: u64,
-) -> rusqlite::Result<()> {
-    let mut insert = connection.prepare_cached(
+) -> Result<(), SqliteError> {
+    let sql =
         "INSERT INTO job (number, state, status, id, entered, created_ms, total, kind, head, chunk)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
-    )?;
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
     let JobAcceptance { job, id, new, total, inline, .. } = accept;
     let mut fixed = FixedColumns {
         id: *id,
@@ -298,24 +298,26 @@ pub(super) fn put_job(
     fixed.head.reserve_exact(new.head.len() + keylane_storage::checksum::BYTES);
     fixed.head.extend(&new.head);
     seal(&mut fixed.head, &place);
-    insert.execute(params![
-        job.0.cast_signed(),
-        new.status.state.code(),
-        new.status.encode(*job),
-        fixed.id.0,
-        entered.cast_signed(),
-        fixed.created_ms.cast_signed(),
-        fixed.total,
-        fixed.kind,
-        fixed.head,
-        inline.as_ref().map(|chunk| chunk.sealed()),
-    ])?;
+    let status = new.status.encode(*job);
+    let parameters = [
+        job.0.into(),
+        new.status.state.code().into(),
+        status.as_slice().into(),
+        (&fixed.id.0).into(),
+        entered.into(),
+        fixed.created_ms.into(),
+        fixed.total.into(),
+        (&fixed.kind).into(),
+        (&fixed.head).into(),
+        inline.as_ref().map(|chunk| chunk.sealed()).into(),
+    ];
+    connection.execute(sql, &parameters)?;
     Ok(())
 }
 
 /// Replaces the rarely changed part of a job.
 pub(super) fn reform(
-    connection: &Connection,
+    connection: &dyn StoreConnection,
     job: JobNumber,
     change: impl FnOnce(&mut FixedColumns),
 ) -> Result<(), SqliteError> {
@@ -323,26 +325,24 @@ pub(super) fn reform(
 }
 
 /// Moves the chunk of a job out of its row, if it is there.
-pub(super) fn move_chunk_out(connection: &Connection, job: JobNumber) -> Result<(), SqliteError> {
+pub(super) fn move_chunk_out(
+    connection: &dyn StoreConnection,
+    job: JobNumber,
+) -> Result<(), SqliteError> {
     rewrite(connection, job, |_| {}, |_, _| true)
 }
 
 /// Changes the rarely changed part of a job. `moves_out` gets the new one and the number of subtasks before, and returns
 /// whether an inline chunk leaves the row.
 fn rewrite(
-    connection: &Connection,
+    connection: &dyn StoreConnection,
     job: JobNumber,
     change: impl FnOnce(&mut FixedColumns),
     moves_out: impl FnOnce(&FixedColumns, u32) -> bool,
 ) -> Result<(), SqliteError> {
-    let number = job.0.cast_signed();
-    let mut find =
-        connection.prepare_cached(&format!("SELECT {JOB} FROM job WHERE number = ?1"))?;
-    let mut rows = find.query([number])?;
-    let Some(row) = rows.next()? else { return Ok(()) };
-    let (_, mut fixed, _, mut has_chunk) =
-        job_of(row).map_err(|error| SqliteError::Broken(error.to_string().into()))?;
-    drop(rows);
+    let found = format!("SELECT {JOB} FROM job WHERE number = ?1");
+    let found = connection.first(&found, &[job.0.into()], job_of)?;
+    let Some((_, mut fixed, _, mut has_chunk)) = found else { return Ok(()) };
     let had = fixed.total;
     change(&mut fixed);
     if has_chunk && moves_out(&fixed, had) {
@@ -351,22 +351,21 @@ fn rewrite(
     }
     let place = place_of_head(job, &fixed, has_chunk);
     seal(&mut fixed.head, &place);
-    let mut update = connection
-        .prepare_cached("UPDATE job SET entered = ?2, total = ?3, head = ?4 WHERE number = ?1")?;
-    update.execute(params![number, fixed.entered.cast_signed(), fixed.total, fixed.head])?;
+    let sql = "UPDATE job SET entered = ?2, total = ?3, head = ?4 WHERE number = ?1";
+    let parameters = [job.0.into(), fixed.entered.into(), fixed.total.into(), (&fixed.head).into()];
+    connection.execute(sql, &parameters)?;
     Ok(())
 }
 
 /// Copies an inline chunk into a row of its own, and clears it.
-fn put_out_chunk(connection: &Connection, job: JobNumber) -> rusqlite::Result<()> {
-    let number = job.0.cast_signed();
-    let mut put = connection.prepare_cached(
-        "INSERT OR REPLACE INTO chunk (place, count, body)
-         SELECT ?2, total, chunk FROM job WHERE number = ?1",
-    )?;
-    put.execute(params![number, super::row_numbers::place(job, 0).cast_signed()])?;
-    let mut clear = connection.prepare_cached("UPDATE job SET chunk = NULL WHERE number = ?1")?;
-    clear.execute([number])?;
+fn put_out_chunk(connection: &dyn StoreConnection, job: JobNumber) -> Result<(), SqliteError> {
+    let place = super::row_numbers::place(job, 0);
+    // SQLite needs `WHERE` to tell `ON CONFLICT` from the condition of a join.
+    let put = "INSERT INTO chunk (place, count, body)
+               SELECT ?2, total, chunk FROM job WHERE number = ?1
+               ON CONFLICT (place) DO UPDATE SET count = excluded.count, body = excluded.body";
+    connection.execute(put, &[job.0.into(), place.into()])?;
+    connection.execute("UPDATE job SET chunk = NULL WHERE number = ?1", &[job.0.into()])?;
     Ok(())
 }
 
@@ -378,48 +377,45 @@ pub(super) const JOB: &str =
 pub(super) type FoundJob = (JobNumber, FixedColumns, JobStatus, bool);
 
 /// Decodes a row of the columns [`JOB`].
-pub(super) fn job_of(row: &Row<'_>) -> Result<FoundJob, ReadError> {
+pub(super) fn job_of(row: &dyn StoredRow) -> Result<FoundJob, ReadError> {
     let job = number_of(row)?;
     let (fixed, has_chunk) = fixed_of(row)?;
-    let read = || -> Result<_, ReadError> {
-        Ok(JobStatus::decode(job, row.get(1)?, row.get_ref(2)?.as_blob()?))
-    };
+    let read =
+        || -> Result<_, ReadError> { Ok(JobStatus::decode(job, row.number(1)?, row.bytes(2)?)) };
     let status = read().map_err(|error| of_job(job, error))?;
     let status = status.ok_or(ReadError::Damaged(StoreDamage::Job { job }))?;
     Ok((job, fixed, status, has_chunk))
 }
 
-fn number_of(row: &Row<'_>) -> rusqlite::Result<JobNumber> {
-    Ok(JobNumber(row.get::<_, i64>(0)?.cast_unsigned()))
+fn number_of(row: &dyn StoredRow) -> Result<JobNumber, ReadError> {
+    Ok(JobNumber(row.unsigned(0)?))
 }
 
 /// Decodes the rarely changed part of a row of the columns [`JOB`], and whether its chunk is
 /// inline, regardless of its status.
-pub(super) fn fixed_of(row: &Row<'_>) -> Result<(FixedColumns, bool), ReadError> {
+pub(super) fn fixed_of(row: &dyn StoredRow) -> Result<(FixedColumns, bool), ReadError> {
     fixed_with(row, None)
 }
 
 /// Decodes the rarely changed part of a row of the columns [`JOB`] as if its column `total` had
 /// the value `total`, if that is given.
 pub(super) fn fixed_with(
-    row: &Row<'_>,
+    row: &dyn StoredRow,
     total: Option<u32>,
 ) -> Result<(FixedColumns, bool), ReadError> {
-    let unsigned =
-        |column| -> rusqlite::Result<u64> { Ok(row.get::<_, i64>(column)?.cast_unsigned()) };
     let job = number_of(row)?;
     let read = || -> Result<_, ReadError> {
         let fixed = FixedColumns {
-            id: JobId(row.get(3)?),
-            entered: unsigned(4)?,
-            created_ms: unsigned(5)?,
-            total: total.map_or_else(|| row.get(6), Ok)?,
-            kind: row.get(7)?,
+            id: JobId(row.array(3)?),
+            entered: row.unsigned(4)?,
+            created_ms: row.unsigned(5)?,
+            total: total.map_or_else(|| row.small(6), Ok)?,
+            kind: row.text(7)?,
             head: Vec::new(),
         };
-        let has_chunk: bool = row.get(9)?;
+        let has_chunk = row.is_true(9)?;
         let place = place_of_head(job, &fixed, has_chunk);
-        let head = unseal(row.get_ref(8)?.as_blob()?, &place);
+        let head = unseal(row.bytes(8)?, &place);
         let head = head.ok_or(ReadError::Damaged(StoreDamage::Job { job }))?.to_vec();
         Ok((FixedColumns { head, ..fixed }, has_chunk))
     };

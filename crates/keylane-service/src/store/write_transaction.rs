@@ -1,11 +1,11 @@
-//! One transaction of the writer: checks each request, applies its changes to the tables, and
-//! commits. A refused request changes nothing.
+//! One transaction of the writer: checks each request, and applies its changes to the tables. A refused request changes
+//! nothing.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::ops::ControlFlow;
 
 use keylane_storage::sqlite::SqliteError;
-use rusqlite::{Connection, OptionalExtension, params};
 
 use super::alias;
 use super::audit;
@@ -13,7 +13,8 @@ use super::change::{
     Change, CommitReceipt, IdempotencyEntry, JobAcceptance, KeyRecord, WriteRequest,
 };
 use super::chunk::Chunk;
-use super::error::WriteError;
+use super::connection::StoreConnection;
+use super::error::{ReadError, WriteError};
 use super::job_status::{JobState, JobStatus};
 use super::key_rows::{seal_of_idempotency, seal_of_key};
 use super::live_settings;
@@ -49,7 +50,7 @@ pub(super) struct TransactionResults {
 
 /// Transaction that is being written.
 pub(super) struct WriteTransaction<'a> {
-    connection: &'a Connection,
+    connection: &'a dyn StoreConnection,
     state: &'a mut WriterState,
     /// Outcomes that are not in a row yet.
     rows: HashMap<JobNumber, OutcomeRow, foldhash::fast::RandomState>,
@@ -58,7 +59,7 @@ pub(super) struct WriteTransaction<'a> {
 }
 
 impl<'a> WriteTransaction<'a> {
-    pub(super) fn new(connection: &'a Connection, state: &'a mut WriterState) -> Self {
+    pub(super) fn new(connection: &'a dyn StoreConnection, state: &'a mut WriterState) -> Self {
         WriteTransaction {
             connection,
             state,
@@ -68,7 +69,7 @@ impl<'a> WriteTransaction<'a> {
         }
     }
 
-    /// Applies all requests, deletes some rows of a deleted job, and commits. A refused request
+    /// Applies all requests, and deletes some rows of a deleted job. A refused request
     /// changes nothing and does not affect the others.
     pub(super) fn write_all(
         mut self,
@@ -95,7 +96,6 @@ impl<'a> WriteTransaction<'a> {
         };
         self.state.meta.commits = commit;
         self.state.meta.put(self.connection)?;
-        self.connection.execute_batch("COMMIT")?;
         let has_removed = self.has_removed || sweep.is_some();
         Ok(TransactionResults { answers, loose: self.loose, swept, has_removed })
     }
@@ -218,13 +218,12 @@ impl<'a> WriteTransaction<'a> {
             return Ok(None);
         };
         // An expired entry does not count, even if it is not deleted yet.
-        let mut find = self.connection.prepare_cached(
-            "SELECT id, body_hash FROM idempotency WHERE scope = ?1 AND key = ?2 AND expires_ms > ?3",
-        )?;
-        let now = accept.new.created_ms.cast_signed();
-        let found = find.query_row(params![scope, key, now], |row| Ok((row.get(0)?, row.get(1)?)));
-        let found = found.optional()?;
-        Ok(found.map(|(id, body_hash)| WriteError::Duplicate { job: JobId(id), body_hash }))
+        let sql = "SELECT id, body_hash FROM idempotency
+                   WHERE scope = ?1 AND key = ?2 AND expires_ms > ?3";
+        let parameters = [scope.into(), key.into(), accept.new.created_ms.into()];
+        Ok(self.connection.first(sql, &parameters, |row| {
+            Ok(WriteError::Duplicate { job: JobId(row.array(0)?), body_hash: row.array(1)? })
+        })?)
     }
 
     /// Applies the changes. Returns the position of a job that enters the order.
@@ -280,28 +279,36 @@ impl<'a> WriteTransaction<'a> {
         Ok(entered)
     }
 
-    fn put_chunk(&mut self, chunk: &Chunk) -> rusqlite::Result<()> {
+    fn put_chunk(&mut self, chunk: &Chunk) -> Result<(), SqliteError> {
         let (job, first) = (chunk.job(), chunk.numbers().start);
         let total = self.state.job(self.connection, job)?.map(|known| known.total);
         if total.is_some_and(|total| first >= total) {
             // Chunks of an earlier, broken extension may begin at other places. Each chunk replaces
             // those in its own range, so that no transaction deletes them all.
-            let mut left = self
-                .connection
-                .prepare_cached("DELETE FROM chunk WHERE place BETWEEN ?1 AND ?2")?;
             let last = place(job, chunk.numbers().end - 1);
-            left.execute([place(job, first).cast_signed(), last.cast_signed()])?;
+            let left = "DELETE FROM chunk WHERE place BETWEEN ?1 AND ?2";
+            self.connection.execute(left, &[place(job, first).into(), last.into()])?;
         } else if first == 0 {
             self.state.use_number(job);
-            let mut loose =
-                self.connection.prepare_cached("INSERT OR IGNORE INTO loose (job) VALUES (?1)")?;
-            loose.execute([job.0.cast_signed()])?;
+            self.put_loose(job)?;
         }
-        let mut insert = self.connection.prepare_cached(
-            "INSERT OR REPLACE INTO chunk (place, count, body) VALUES (?1, ?2, ?3)",
-        )?;
-        let place = place(job, first).cast_signed();
-        insert.execute(params![place, chunk.count(), chunk.sealed()])?;
+        let sql = "INSERT INTO chunk (place, count, body) VALUES (?1, ?2, ?3)
+                   ON CONFLICT (place) DO UPDATE SET count = excluded.count, body = excluded.body";
+        let place = place(job, first);
+        let parameters = [place.into(), chunk.count().into(), chunk.sealed().into()];
+        self.connection.execute(sql, &parameters)?;
+        Ok(())
+    }
+
+    /// Notes a job that has rows and no main row.
+    fn put_loose(&mut self, job: JobNumber) -> Result<(), SqliteError> {
+        let sql = "INSERT INTO loose (job) VALUES (?1) ON CONFLICT (job) DO NOTHING";
+        self.connection.execute(sql, &[job.0.into()])?;
+        Ok(())
+    }
+
+    fn remove_loose(&mut self, job: JobNumber) -> Result<(), SqliteError> {
+        self.connection.execute("DELETE FROM loose WHERE job = ?1", &[job.0.into()])?;
         Ok(())
     }
 
@@ -311,11 +318,10 @@ impl<'a> WriteTransaction<'a> {
         if first == 0 {
             tables::move_chunk_out(self.connection, job)?;
         }
-        let mut edit = self
-            .connection
-            .prepare_cached("UPDATE chunk SET body = ?3 WHERE place = ?1 AND count = ?2")?;
-        let place = place(job, first).cast_signed();
-        match edit.execute(params![place, chunk.count(), chunk.sealed()])? {
+        let edit = "UPDATE chunk SET body = ?3 WHERE place = ?1 AND count = ?2";
+        let place = place(job, first);
+        let parameters = [place.into(), chunk.count().into(), chunk.sealed().into()];
+        match self.connection.execute(edit, &parameters)? {
             1 => Ok(()),
             _ => {
                 Err(SqliteError::Broken(format!("the subtasks of {chunk:?} are not there").into()))
@@ -323,13 +329,12 @@ impl<'a> WriteTransaction<'a> {
         }
     }
 
-    fn accept(&mut self, accept: &JobAcceptance) -> rusqlite::Result<u64> {
+    fn accept(&mut self, accept: &JobAcceptance) -> Result<u64, SqliteError> {
         self.state.use_number(accept.job);
         let entered = self.state.enter();
         tables::put_job(self.connection, accept, entered)?;
         if accept.inline.is_none() {
-            let mut owned = self.connection.prepare_cached("DELETE FROM loose WHERE job = ?1")?;
-            owned.execute([accept.job.0.cast_signed()])?;
+            self.remove_loose(accept.job)?;
         }
         if let Some(entry) = &accept.new.idempotency {
             self.put_idempotency(entry, accept.id)?;
@@ -352,7 +357,7 @@ impl<'a> WriteTransaction<'a> {
         Ok(entered)
     }
 
-    fn put_outcome(&mut self, job: JobNumber, outcome: &SubtaskOutcome) -> rusqlite::Result<()> {
+    fn put_outcome(&mut self, job: JobNumber, outcome: &SubtaskOutcome) -> Result<(), SqliteError> {
         self.state.marks.end(SubtaskId { job, number: outcome.number });
         if self.rows.get(&job).is_some_and(|row| row.is_full_for(outcome)) {
             self.put_row(job)?;
@@ -361,7 +366,7 @@ impl<'a> WriteTransaction<'a> {
         Ok(())
     }
 
-    fn put_log(&mut self, job: JobNumber, log: &AttemptLog) -> rusqlite::Result<()> {
+    fn put_log(&mut self, job: JobNumber, log: &AttemptLog) -> Result<(), SqliteError> {
         let known = self.state.job(self.connection, job)?;
         if known.is_some_and(|known| log.number < known.total) {
             logs::put(self.connection, job, log)?;
@@ -370,26 +375,23 @@ impl<'a> WriteTransaction<'a> {
     }
 
     /// Writes the outcomes of a job that are not in a row yet.
-    fn put_row(&mut self, job: JobNumber) -> rusqlite::Result<()> {
+    fn put_row(&mut self, job: JobNumber) -> Result<(), SqliteError> {
         let Entry::Occupied(row) = self.rows.entry(job) else { return Ok(()) };
         let row = row.remove();
         let Some(known) = self.state.job(self.connection, job)? else { return Ok(()) };
         let place = place(job, known.next_row);
         known.next_row += 1;
         let (count, numbers, body) = row.sealed(place);
-        let mut insert = self.connection.prepare_cached(
-            "INSERT INTO outcome (place, count, numbers, body) VALUES (?1, ?2, ?3, ?4)",
-        )?;
-        insert.execute(params![place.cast_signed(), count, numbers, body])?;
+        let sql = "INSERT INTO outcome (place, count, numbers, body) VALUES (?1, ?2, ?3, ?4)";
+        let parameters = [place.into(), count.into(), (&numbers).into(), (&body).into()];
+        self.connection.execute(sql, &parameters)?;
         Ok(())
     }
 
-    fn put_status(&mut self, job: JobNumber, status: &JobStatus) -> rusqlite::Result<()> {
-        let mut update = self
-            .connection
-            .prepare_cached("UPDATE job SET state = ?2, status = ?3 WHERE number = ?1")?;
-        let code = status.state.code();
-        update.execute(params![job.0.cast_signed(), code, status.encode(job)])?;
+    fn put_status(&mut self, job: JobNumber, status: &JobStatus) -> Result<(), SqliteError> {
+        let sql = "UPDATE job SET state = ?2, status = ?3 WHERE number = ?1";
+        let (code, encoded) = (status.state.code(), status.encode(job));
+        self.connection.execute(sql, &[job.0.into(), code.into(), (&encoded).into()])?;
         let Some(known) = self.state.job(self.connection, job)? else { return Ok(()) };
         let before = std::mem::replace(&mut known.state, status.state);
         self.state.count_unfinished(before.is_final(), status.state.is_final());
@@ -400,12 +402,12 @@ impl<'a> WriteTransaction<'a> {
     }
 
     /// Sets the status of a damaged job without trusting its row.
-    fn set_aside(&mut self, job: JobNumber, status: &JobStatus) -> rusqlite::Result<()> {
+    fn set_aside(&mut self, job: JobNumber, status: &JobStatus) -> Result<(), SqliteError> {
         let was_over = read::is_over(self.connection, job)?;
         // SQLite would not update a row through an index entry that disagrees with it. This reads all
         // jobs on the writer thread, which takes about a second for a million. Damage is rare, and
         // the repair of a single entry would need the state that the index has, which is unknown.
-        self.connection.execute_batch("REINDEX job_by_state")?;
+        self.connection.rebuild_state_index()?;
         if let Some(known) = self.state.job(self.connection, job)? {
             // The counters were changed by the state that was believed.
             known.state = if was_over { JobState::Damaged } else { JobState::Waiting };
@@ -413,90 +415,106 @@ impl<'a> WriteTransaction<'a> {
         self.put_status(job, status)
     }
 
-    fn purge(&mut self, job: JobNumber) -> rusqlite::Result<()> {
+    fn purge(&mut self, job: JobNumber) -> Result<(), SqliteError> {
         self.has_removed = true;
         self.rows.remove(&job);
         self.state.forget(job);
         alias::forget(self.connection, job)?;
-        let mut delete = self.connection.prepare_cached("DELETE FROM job WHERE number = ?1")?;
-        delete.execute([job.0.cast_signed()])?;
+        self.connection.execute("DELETE FROM job WHERE number = ?1", &[job.0.into()])?;
         // Most jobs are small and deleted at once.
         if self.remove_some(job)? {
-            let mut loose =
-                self.connection.prepare_cached("INSERT OR IGNORE INTO loose (job) VALUES (?1)")?;
-            loose.execute([job.0.cast_signed()])?;
+            self.put_loose(job)?;
             self.loose.push(job);
         }
         Ok(())
     }
 
     /// Deletes some rows of a deleted job. Returns whether there may be more.
-    fn remove_some(&mut self, job: JobNumber) -> rusqlite::Result<bool> {
+    fn remove_some(&mut self, job: JobNumber) -> Result<bool, SqliteError> {
         let (first, last) = rows_of(job);
         let mut more = false;
         for table in ["chunk", "outcome", "log"] {
-            // The first rows, while those before them are together smaller than the bound.
-            let remove = format!(
-                "DELETE FROM {table} WHERE rowid IN
-                 (SELECT row FROM
-                  (SELECT row, sum(bytes) OVER (ORDER BY place, row) - bytes AS before FROM
-                   (SELECT rowid AS row, place, length(body) AS bytes FROM {table}
-                    WHERE place BETWEEN ?1 AND ?2 ORDER BY place LIMIT ?3))
-                  WHERE before < ?4)"
-            );
-            let mut remove = self.connection.prepare_cached(&remove)?;
-            remove.execute(params![first, last, ROWS_REMOVED, BYTES_REMOVED])?;
-            let rest =
-                format!("SELECT EXISTS (SELECT 1 FROM {table} WHERE place BETWEEN ?1 AND ?2)");
-            let mut rest = self.connection.prepare_cached(&rest)?;
-            more |= rest.query_row(params![first, last], |row| row.get::<_, bool>(0))?;
+            let places = [first.into(), last.into()];
+            if let Some(until) = self.last_removed(table, first, last)? {
+                let remove = format!("DELETE FROM {table} WHERE place BETWEEN ?1 AND ?2");
+                self.connection.execute(&remove, &[first.into(), until.into()])?;
+            }
+            let rest = format!("SELECT 1 FROM {table} WHERE place BETWEEN ?1 AND ?2 LIMIT 1");
+            more |= self.connection.finds(&rest, &places)?;
         }
         if !more {
-            let mut loose = self.connection.prepare_cached("DELETE FROM loose WHERE job = ?1")?;
-            loose.execute([job.0.cast_signed()])?;
+            self.remove_loose(job)?;
         }
         Ok(more)
     }
 
-    fn put_key(&mut self, key: &Key, record: Option<&KeyRecord>) -> rusqlite::Result<()> {
+    /// Returns the place up to which rows of a deleted job are removed from a table now, of those between two
+    /// places; `None` if there are none. These are the first rows, while those before them are together smaller than the
+    /// bound.
+    fn last_removed(&self, table: &str, first: i64, last: i64) -> Result<Option<i64>, ReadError> {
+        let sql = format!(
+            "SELECT place, length(body) FROM {table} WHERE place BETWEEN ?1 AND ?2
+             ORDER BY place LIMIT ?3"
+        );
+        let (mut until, mut bytes) = (None, 0);
+        let parameters = [first.into(), last.into(), ROWS_REMOVED.into()];
+        self.connection.for_each_row(&sql, &parameters, &mut |row| {
+            until = Some(row.number(0)?);
+            bytes += row.number(1)?;
+            let goes_on = bytes < BYTES_REMOVED;
+            Ok(if goes_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+        })?;
+        Ok(until)
+    }
+
+    fn put_key(&mut self, key: &Key, record: Option<&KeyRecord>) -> Result<(), SqliteError> {
         let Some(record) = record else {
-            let mut delete = self.connection.prepare_cached("DELETE FROM key WHERE name = ?1")?;
-            delete.execute([&key.0[..]])?;
+            let delete = "DELETE FROM key WHERE name = ?1";
+            self.connection.execute(delete, &[key.0.as_ref().into()])?;
             return Ok(());
         };
-        let mut put = self.connection.prepare_cached(
-            "INSERT OR REPLACE INTO key (name, state, since_ms, reason, seal)
-             VALUES (?1, ?2, ?3, ?4, ?5)",
-        )?;
-        let since = record.since_ms.cast_signed();
+        let sql =
+            "INSERT INTO key (name, state, since_ms, reason, seal) VALUES (?1, ?2, ?3, ?4, ?5)
+                   ON CONFLICT (name) DO UPDATE
+                   SET state = excluded.state, since_ms = excluded.since_ms,
+                       reason = excluded.reason, seal = excluded.seal";
         let sealed = seal_of_key(&key.0, record);
-        put.execute(params![&key.0[..], record.state.code(), since, record.reason, sealed])?;
+        let (code, since) = (record.state.code().into(), record.since_ms.into());
+        let parameters =
+            [key.0.as_ref().into(), code, since, (&record.reason).into(), (&sealed).into()];
+        self.connection.execute(sql, &parameters)?;
         Ok(())
     }
 
-    fn put_idempotency(&mut self, entry: &IdempotencyEntry, id: JobId) -> rusqlite::Result<()> {
-        let mut put = self.connection.prepare_cached(
-            "INSERT OR REPLACE INTO idempotency (scope, key, expires_ms, body_hash, id, seal)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-        )?;
+    fn put_idempotency(&mut self, entry: &IdempotencyEntry, id: JobId) -> Result<(), SqliteError> {
+        let sql = "INSERT INTO idempotency (scope, key, expires_ms, body_hash, id, seal)
+                   VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+                   ON CONFLICT (scope, key) DO UPDATE
+                   SET expires_ms = excluded.expires_ms, body_hash = excluded.body_hash,
+                       id = excluded.id, seal = excluded.seal";
         let IdempotencyEntry { scope, key, body_hash, expires_ms } = entry;
         let sealed = seal_of_idempotency(entry, id);
-        put.execute(params![scope, key, expires_ms.cast_signed(), body_hash, id.0, sealed])?;
+        let parameters = [
+            scope.into(),
+            key.into(),
+            (*expires_ms).into(),
+            body_hash.into(),
+            (&id.0).into(),
+            (&sealed).into(),
+        ];
+        self.connection.execute(sql, &parameters)?;
         Ok(())
     }
 
-    fn forget_idempotency(&mut self, now_ms: u64) -> rusqlite::Result<()> {
-        let mut expired = self.connection.prepare_cached(
-            "SELECT scope, key FROM idempotency WHERE expires_ms <= ?1 ORDER BY expires_ms LIMIT ?2",
-        )?;
-        let parameters = params![now_ms.cast_signed(), KEYS_REMOVED as i64];
-        let expired = expired.query_map(parameters, |row| Ok((row.get(0)?, row.get(1)?)))?;
-        let expired: Vec<(String, String)> = expired.collect::<Result<_, _>>()?;
-        let mut delete = self
-            .connection
-            .prepare_cached("DELETE FROM idempotency WHERE scope = ?1 AND key = ?2")?;
+    fn forget_idempotency(&mut self, now_ms: u64) -> Result<(), SqliteError> {
+        let expired = "SELECT scope, key FROM idempotency WHERE expires_ms <= ?1
+                       ORDER BY expires_ms LIMIT ?2";
+        let parameters = [now_ms.into(), KEYS_REMOVED.into()];
+        let expired =
+            self.connection.all(expired, &parameters, |row| Ok((row.text(0)?, row.text(1)?)))?;
+        let delete = "DELETE FROM idempotency WHERE scope = ?1 AND key = ?2";
         for (scope, key) in expired {
-            delete.execute([scope, key])?;
+            self.connection.execute(delete, &[(&scope).into(), (&key).into()])?;
         }
         Ok(())
     }

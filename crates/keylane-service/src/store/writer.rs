@@ -176,7 +176,12 @@ impl GroupCommit for StoreWriter {
         self.keep_to_bound()?;
         sqlite::begin(&self.connection)?;
         let sweep = self.loose.front().copied().filter(|_| self.is_sweeping());
-        match WriteTransaction::new(&self.connection, &mut self.state).write_all(requests, sweep) {
+        let transaction = WriteTransaction::new(&self.connection, &mut self.state);
+        let written = transaction.write_all(requests, sweep).and_then(|written| {
+            self.connection.execute_batch("COMMIT")?;
+            Ok(written)
+        });
+        match written {
             Ok(written) => Ok(written),
             Err(error) => {
                 self.take_back()?;

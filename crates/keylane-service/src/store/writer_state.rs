@@ -3,8 +3,7 @@
 
 use std::collections::HashMap;
 
-use rusqlite::{Connection, OptionalExtension};
-
+use super::connection::StoreConnection;
 use super::error::ReadError;
 use super::job_status::JobState;
 use super::row_numbers::{self, at};
@@ -48,7 +47,7 @@ const MAX_KNOWN: usize = 1 << 20;
 
 impl WriterState {
     pub(super) fn load(
-        connection: &Connection,
+        connection: &dyn StoreConnection,
         opened: OpeningValues,
     ) -> Result<WriterState, ReadError> {
         let meta = MetaRow::load(connection)?;
@@ -106,9 +105,9 @@ impl WriterState {
     /// Returns a job, if it exists.
     pub(super) fn job(
         &mut self,
-        connection: &Connection,
+        connection: &dyn StoreConnection,
         job: JobNumber,
-    ) -> rusqlite::Result<Option<&mut JobMeta>> {
+    ) -> Result<Option<&mut JobMeta>, ReadError> {
         if !self.jobs.contains_key(&job) {
             let Some(known) = look_up(connection, job)? else { return Ok(None) };
             if self.jobs.len() >= MAX_KNOWN {
@@ -120,19 +119,19 @@ impl WriterState {
     }
 }
 
-fn look_up(connection: &Connection, job: JobNumber) -> rusqlite::Result<Option<JobMeta>> {
+fn look_up(connection: &dyn StoreConnection, job: JobNumber) -> Result<Option<JobMeta>, ReadError> {
     if job.0 >= row_numbers::JOBS {
         return Ok(None);
     }
-    let mut row = connection.prepare_cached("SELECT state, total FROM job WHERE number = ?1")?;
-    let row = row.query_row([job.0.cast_signed()], |row| Ok((row.get(0)?, row.get(1)?)));
-    let Some((code, total)) = row.optional()? else { return Ok(None) };
+    let row = "SELECT state, total FROM job WHERE number = ?1";
+    let row = connection.first(row, &[job.0.into()], |row| Ok((row.number(0)?, row.small(1)?)))?;
+    let Some((code, total)) = row else { return Ok(None) };
     // An invalid state is damage of the row, which makes all its other fields irrelevant.
     let state = JobState::of_code(code).unwrap_or(JobState::Damaged);
-    let mut last = connection
-        .prepare_cached("SELECT max(place) FROM outcome WHERE place BETWEEN ?1 AND ?2")?;
+    let last = "SELECT max(place) FROM outcome WHERE place BETWEEN ?1 AND ?2";
     let (first, until) = row_numbers::rows_of(job);
-    let last: Option<i64> = last.query_row([first, until], |row| row.get(0))?;
-    let next_row = last.map_or(0, |place| at(place.cast_unsigned()).1 + 1);
+    let last =
+        connection.first(last, &[first.into(), until.into()], |row| row.optional_number(0))?;
+    let next_row = last.flatten().map_or(0, |place| at(place.cast_unsigned()).1 + 1);
     Ok(Some(JobMeta { state, total, next_row }))
 }
