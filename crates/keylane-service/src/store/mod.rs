@@ -49,6 +49,7 @@ mod shared;
 #[cfg(test)]
 mod simulated;
 mod sqlite_connection;
+mod sqlite_database;
 mod started_attempts;
 mod store_dependencies;
 mod tables;
@@ -56,6 +57,7 @@ mod upload;
 mod upload_state;
 mod write_transaction;
 mod writer;
+mod writer_database;
 mod writer_state;
 
 pub use alias::JobAlias;

@@ -18,6 +18,7 @@ use super::read;
 use super::recover::RecoveredJobs;
 use super::settings::StoreSettings;
 use super::shared::StoreShared;
+use super::sqlite_database::SqliteDatabase;
 use super::store_dependencies::Outside;
 use super::tables::{LAYOUT, MetaRow};
 use super::writer::StoreWriter;
@@ -80,25 +81,22 @@ impl Store {
         let was_clean = was.clean || was.boot == 0;
         let shared = StoreShared::new(settings.max_waiting_bytes, &meta, was_clean);
         let shared = Arc::new(shared);
-        let writer = StoreWriter {
+        let readers = readers(&path, &shared);
+        let database = Box::new(SqliteDatabase {
+            background: BackgroundCheckpoint::new(&path),
             connection,
-            state,
             mark,
             highest_boot,
-            readers: readers(&path, &shared),
-            shared,
-            loose,
-            resting: false,
-            opened,
+            readers: Arc::clone(&readers),
             path: path.clone(),
             max_bytes: settings.max_bytes,
             is_log_stale: false,
-            background: BackgroundCheckpoint::new(&path),
-            lock,
-        };
+            _lock: lock,
+        });
+        let writer = StoreWriter { database, state, shared, loose, resting: false, opened };
         let outside = outside.clone();
         let opened = OpenedStore { path, boot: meta.boot, opened_full, outside };
-        let store = start(opened, writer, settings)?;
+        let store = start(opened, writer, readers, settings)?;
         let recovered = RecoveredJobs::new(store.clone(), was_clean, unfinished, marks, settings)
             .map_err(StoreOpenError::reading(store.path()))?;
         Ok((store, recovered))
@@ -154,9 +152,10 @@ fn record_opening(
 fn start(
     opened: OpenedStore,
     writer: StoreWriter,
+    readers: Arc<ReaderPool>,
     settings: &StoreSettings,
 ) -> Result<Store, StoreOpenError> {
-    let (shared, readers) = (Arc::clone(&writer.shared), Arc::clone(&writer.readers));
+    let shared = Arc::clone(&writer.shared);
     let writer = opened.outside.writers.start(writer);
     let writer =
         writer.map_err(StoreOpenError::io("start the writer of the store", &opened.path))?;

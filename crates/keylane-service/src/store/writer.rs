@@ -2,33 +2,24 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use keylane_storage::sqlite::{
-    self, BackgroundCheckpoint, Checkpoint, CheckpointState, GroupCommit, HighWaterMark, Lock,
-    ReaderPool, SqliteError, WriteRefused,
+    self, Checkpoint, CheckpointState, GroupCommit, SqliteError, WriteRefused,
 };
-use rusqlite::Connection;
 
-use super::boot_number::HighestBoot;
 use super::change::{Change, WriteReply, WriteRequest};
 use super::error::WriteError;
 use super::shared::StoreShared;
 use super::write_transaction::{TransactionResults, WriteTransaction};
+use super::writer_database::WriterDatabase;
 use super::writer_state::{OpeningValues, WriterState};
 use crate::ids::JobNumber;
 
-/// Maximum excess of the file and its log over their size bound, in bytes, while readers keep the
-/// log from being emptied.
-const MAX_LOG_BEYOND: u64 = 16 * 1024 * 1024;
-
 pub(super) struct StoreWriter {
-    pub(super) connection: Connection,
+    pub(super) database: Box<dyn WriterDatabase>,
     pub(super) state: WriterState,
-    pub(super) mark: HighWaterMark,
-    pub(super) highest_boot: HighestBoot,
     pub(super) shared: Arc<StoreShared>,
     /// Jobs to delete, a few rows in each transaction.
     pub(super) loose: VecDeque<JobNumber>,
@@ -36,18 +27,6 @@ pub(super) struct StoreWriter {
     pub(super) resting: bool,
     /// Opening to record in the file.
     pub(super) opened: OpeningValues,
-    /// Reader connections, paused while the log is reset.
-    pub(super) readers: Arc<ReaderPool>,
-    /// Path of the file, and the maximum size of the file and its log together.
-    pub(super) path: PathBuf,
-    pub(super) max_bytes: Option<u64>,
-    /// Whether the log may still contain deleted data.
-    pub(super) is_log_stale: bool,
-    /// Passive checkpoints beside the writes. Uploads and the removal of deleted rows pause while
-    /// one runs, so that it is faster than what else is written.
-    pub(super) background: BackgroundCheckpoint,
-    /// Lock of the store, released after the file is closed.
-    pub(super) lock: Lock,
 }
 
 /// Fails all pending requests however the writer ends, including by a panic.
@@ -71,10 +50,9 @@ impl StoreWriter {
         if self.shared.failure().is_none() {
             self.close();
         }
-        let StoreWriter { connection, background, mark, lock, .. } = self;
-        drop((background, connection));
-        // The lock goes last: another process may open the file only after it is closed.
-        drop((mark, lock, farewell));
+        // Before the callers hear of it.
+        drop(self);
+        drop(farewell);
     }
 
     /// Records an orderly shutdown and checkpoints the log. Acknowledged changes are in the log
@@ -84,14 +62,11 @@ impl StoreWriter {
         meta.clean = self.shared.goes_on.load(Ordering::Relaxed);
         meta.numbers = self.shared.next_number();
         meta.entered = self.state.next_entered;
-        let said = sqlite::begin(&self.connection).and_then(|()| {
-            meta.put(&self.connection)?;
-            Ok(self.connection.execute_batch("COMMIT")?)
+        let written = self.database.begin().and_then(|()| {
+            meta.put(self.database.connection())?;
+            self.database.commit()
         });
-        self.background.wait();
-        if said.is_ok() {
-            let _ = sqlite::checkpoint(&self.connection, Checkpoint::Full);
-        }
+        self.database.close(written.is_ok());
     }
 
     /// Returns whether transactions remove rows of deleted jobs.
@@ -100,25 +75,10 @@ impl StoreWriter {
         may && !self.loose.is_empty()
     }
 
-    /// Checks the size bound of the file and its log. SQLite bounds the file alone, so an empty log
-    /// suffices.
-    fn keep_to_bound(&mut self) -> Result<(), SqliteError> {
-        let Some(most) = self.max_bytes else { return Ok(()) };
-        if sqlite::bytes_on_disk(&self.path) <= most {
-            return Ok(());
-        }
-        self.checkpoint(Checkpoint::Reset)?;
-        self.readers.resume();
-        match sqlite::bytes_on_disk(&self.path) <= most.saturating_add(MAX_LOG_BEYOND) {
-            true => Ok(()),
-            false => Err(SqliteError::Full),
-        }
-    }
-
     /// Rolls the transaction back, and the cached state with it.
     fn take_back(&mut self) -> Result<(), SqliteError> {
-        sqlite::roll_back(&self.connection)?;
-        self.state = WriterState::load(&self.connection, self.opened)
+        self.database.roll_back()?;
+        self.state = WriterState::load(self.database.connection(), self.opened)
             .map_err(|error| SqliteError::Broken(error.to_string().into()))?;
         Ok(())
     }
@@ -127,7 +87,7 @@ impl StoreWriter {
     /// that replaces the store could give the same fences out again; only a lack of room is tried again
     /// with the next transaction, as for a store that was opened on a full disk. Returns the cause of a failure.
     fn raise_highest_boot(&mut self) -> Option<Arc<str>> {
-        let error = self.highest_boot.raise(self.state.meta.boot).err()?;
+        let error = self.database.raise_boot(self.state.meta.boot).err()?;
         let cause: Arc<str> = format!("cannot write the number of the opening: {error}").into();
         if error.kind() != io::ErrorKind::StorageFull {
             self.shared.fail(Arc::clone(&cause));
@@ -173,12 +133,11 @@ impl GroupCommit for StoreWriter {
     }
 
     fn write(&mut self, requests: &[WriteRequest]) -> Result<TransactionResults, SqliteError> {
-        self.keep_to_bound()?;
-        sqlite::begin(&self.connection)?;
+        self.database.begin()?;
         let sweep = self.loose.front().copied().filter(|_| self.is_sweeping());
-        let transaction = WriteTransaction::new(&self.connection, &mut self.state);
+        let transaction = WriteTransaction::new(self.database.connection(), &mut self.state);
         let written = transaction.write_all(requests, sweep).and_then(|written| {
-            self.connection.execute_batch("COMMIT")?;
+            self.database.commit()?;
             Ok(written)
         });
         match written {
@@ -194,15 +153,17 @@ impl GroupCommit for StoreWriter {
     /// reported commit.
     fn acknowledge(&mut self, requests: Vec<WriteRequest>, written: TransactionResults) {
         self.resting = false;
-        self.is_log_stale |= written.has_removed;
+        if written.has_removed {
+            self.database.note_removal();
+        }
         if written.swept.is_some() {
             self.loose.pop_front();
         }
         self.loose.extend(written.loose);
         let commits = self.state.meta.commits;
         // The changes are on the disk, so they are acknowledged even if the mark fails.
-        if let Err(error) = self.mark.set(commits) {
-            self.shared.fail(error.to_string().into());
+        if let Err(cause) = self.database.note_commit(commits) {
+            self.shared.fail(cause);
         }
         self.shared.set_commits(commits);
         // Before the result permits fences of a raised boot number.
@@ -244,14 +205,13 @@ impl GroupCommit for StoreWriter {
     }
 
     fn log_bytes(&self) -> u64 {
-        // An unreadable log size is reported by the next transaction.
-        sqlite::log_bytes(&self.connection).unwrap_or(0)
+        self.database.log_bytes()
     }
 
     fn begin_checkpoint(&mut self) -> bool {
         self.shared.queue.hold_uploads();
         let shared = Arc::clone(&self.shared);
-        let runs = self.background.begin(move || shared.queue.release_uploads());
+        let runs = self.database.begin_checkpoint(Box::new(move || shared.queue.release_uploads()));
         if !runs {
             self.shared.queue.release_uploads();
         }
@@ -259,42 +219,31 @@ impl GroupCommit for StoreWriter {
     }
 
     fn background_checkpoint(&mut self) -> CheckpointState {
-        self.background.poll()
+        self.database.background_checkpoint()
     }
 
     fn checkpoint(&mut self, mode: Checkpoint) -> Result<bool, SqliteError> {
-        if let CheckpointState::Ended(result) = self.background.wait() {
-            result?;
-        }
-        if mode == Checkpoint::Reset {
-            self.readers.pause();
-        }
-        let is_done = sqlite::checkpoint(&self.connection, mode)?;
-        if is_done {
-            self.readers.resume();
-        }
-        self.is_log_stale &= mode == Checkpoint::Passive || !is_done;
-        Ok(is_done)
+        self.database.checkpoint(mode)
     }
 
     fn pause_readers(&mut self) {
-        self.readers.pause();
+        self.database.pause_readers();
     }
 
     fn resume_readers(&mut self) {
-        self.readers.resume();
+        self.database.resume_readers();
     }
 
     fn has_readers(&self) -> bool {
-        self.readers.is_active()
+        self.database.has_readers()
     }
 
     fn end_readers(&mut self) {
-        self.readers.end_active();
+        self.database.end_readers();
     }
 
     fn is_log_stale(&self) -> bool {
-        self.is_log_stale
+        self.database.is_log_stale()
     }
 
     fn has_more(&self) -> bool {
