@@ -1,10 +1,9 @@
 //! Kafka broker of one test: one KRaft node, with its own ports and directory.
 //!
-//! It ends when the value is dropped, and also if the test process is killed: see [`process`].
+//! It ends when the value is dropped, and also if the test process is killed: see `guarded_process.rs`.
 
 mod acls;
 mod jars;
-mod process;
 mod settings;
 
 use std::io;
@@ -12,12 +11,15 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::time::Duration;
 
-use process::{BrokerProcess, StartOutcome};
 use rustix::process::Signal;
 use settings::{BrokerRole, BrokerSettings, Ports};
 use tempfile::TempDir;
 
 use crate::Missing;
+use crate::guarded_process::{GuardedProcess, StartOutcome, StartTexts};
+
+const START_TEXTS: StartTexts =
+    StartTexts { ready: "Kafka Server started", port_taken: "Address already in use" };
 
 /// Maximum time from the start of a broker until it is ready. It takes 3 s on an idle processor.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
@@ -32,7 +34,7 @@ pub struct Broker {
     ports: Ports,
     classpath: String,
     /// `None` after [`kill`](Self::kill).
-    process: Option<BrokerProcess>,
+    process: Option<GuardedProcess>,
     /// Removed on drop; by the guard, if the test process is killed.
     directory: TempDir,
 }
@@ -169,7 +171,8 @@ impl Broker {
 
     fn run(&mut self) -> StartOutcome {
         let java = self.settings.broker_command(&self.classpath);
-        let (process, outcome) = BrokerProcess::start(&java, self.directory.path(), START_TIMEOUT);
+        let (process, outcome) =
+            GuardedProcess::start(&java, self.directory.path(), START_TEXTS, START_TIMEOUT);
         self.process = Some(process);
         outcome
     }

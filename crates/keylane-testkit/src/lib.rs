@@ -1,6 +1,7 @@
 //! Test support that several crates share.
 //!
 //! - [`Broker`]: an Apache Kafka broker of one test, which the test can kill and restart.
+//! - [`PostgresServer`]: a PostgreSQL server of one test, likewise.
 //! - [`order`]: one conformance suite of order, for the library's pool and the service's scheduler.
 //! - [`power_loss`]: the files that a power failure could leave (Linux).
 //! - [`fuzz`]: parsers and file formats on mutations of their corpora.
@@ -8,10 +9,13 @@
 
 mod broker;
 pub mod fuzz;
+mod guarded_process;
 pub mod order;
 mod parts;
+mod postgres;
 #[cfg(target_os = "linux")]
 pub mod power_loss;
 
 pub use broker::Broker;
 pub use parts::{Missing, or_skip};
+pub use postgres::PostgresServer;

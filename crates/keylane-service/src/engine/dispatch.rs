@@ -94,7 +94,8 @@ impl SubtaskDispatcher {
         let now = self.clock.now();
         // A batch that failed must be written before new work starts. While it is retried it is not
         // in `refused`, so the health is checked too.
-        let is_full = engine.refused.is_some() || *self.status.health() == StoreHealth::Full;
+        let is_full = engine.refused.is_some()
+            || matches!(*self.status.health(), StoreHealth::Full | StoreHealth::Unavailable);
         // The end of a lease could not be written either.
         if !is_full {
             self.leases.end_expired(engine, now);
@@ -111,7 +112,9 @@ impl SubtaskDispatcher {
             engine.unwritten.changes.raise_boot(boot);
             engine.unwritten.effects.push(CommitEffect::Reserved { boot });
         }
-        let may_start = !is_full && engine.unwritten.effects.len() < MAX_UNWRITTEN;
+        let may_start = !is_full
+            && self.store.may_start_work()
+            && engine.unwritten.effects.len() < MAX_UNWRITTEN;
         while may_start
             && starts.len() < AT_ONCE
             && engine.fences.has(engine.scheduler.next_fence())

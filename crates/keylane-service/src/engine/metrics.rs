@@ -191,7 +191,7 @@ impl Metrics<'_> {
         )?;
         let well = match &*self.status.health() {
             StoreHealth::Well => 1.0,
-            StoreHealth::Full | StoreHealth::Failed(_) => 0.0,
+            StoreHealth::Full | StoreHealth::Unavailable | StoreHealth::Failed(_) => 0.0,
         };
         to.metric("store_up", "gauge", "1 if the store accepts writes, else 0.", &[("", well)])?;
         let refuses = f64::from(u8::from(self.status.takes_no_jobs().is_some()));

@@ -147,10 +147,10 @@ impl Persistence {
         mut batch: WriteBatch,
     ) {
         engine.is_writing = false;
-        let failed = !matches!(error, WriteError::Full | WriteError::Busy);
-        self.status.set_health(match failed {
-            true => StoreHealth::Failed(error.to_string()),
-            false => StoreHealth::Full,
+        self.status.set_health(match error {
+            WriteError::Full => StoreHealth::Full,
+            WriteError::Busy => StoreHealth::Unavailable,
+            error => StoreHealth::Failed(error.to_string()),
         });
         let refusal = self.status.health().refusal().expect("the health was just set");
         let refusal = to_not_yet_written(refusal);
@@ -203,9 +203,9 @@ impl Persistence {
     /// Retries the refused batch.
     pub(super) fn retry_refused(self: &Arc<Self>) {
         let mut engine = self.state.lock();
-        if *self.status.health() == StoreHealth::Full
-            && let Some(refused) = engine.refused.take()
-        {
+        let may_succeed =
+            matches!(*self.status.health(), StoreHealth::Full | StoreHealth::Unavailable);
+        if may_succeed && let Some(refused) = engine.refused.take() {
             self.write(&mut engine, refused);
         }
     }

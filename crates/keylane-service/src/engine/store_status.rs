@@ -17,6 +17,8 @@ pub(crate) enum StoreHealth {
     Well,
     /// Nothing is written until the disk has free space.
     Full,
+    /// Nothing is written until the database answers, or another program unlocks the file.
+    Unavailable,
     /// Nothing is written any more.
     Failed(String),
 }
@@ -27,6 +29,7 @@ impl StoreHealth {
         match self {
             StoreHealth::Well => None,
             StoreHealth::Full => Some(RequestError::StoreFull),
+            StoreHealth::Unavailable => Some(unavailable()),
             StoreHealth::Failed(why) => Some(RequestError::StoreFailed(why.clone())),
         }
     }
@@ -67,7 +70,10 @@ impl StoreStatus {
         let is_news = !matches!(*now, StoreHealth::Failed(_)) && *now != health;
         if is_news {
             match &health {
-                StoreHealth::Well => tracing::info!("the store has free space again"),
+                StoreHealth::Well => tracing::info!("the store is written again"),
+                StoreHealth::Unavailable => tracing::error!(
+                    "the store cannot be written now: nothing starts until it can be"
+                ),
                 StoreHealth::Full => {
                     tracing::error!("the store is full: nothing starts until there is free space")
                 }
@@ -86,6 +92,9 @@ impl StoreStatus {
             }
             StoreHealth::Full => {
                 Some("the disk, or the size that the store may have, is full".to_owned())
+            }
+            StoreHealth::Unavailable => {
+                Some("it cannot be written now; it is tried again each second".to_owned())
             }
             StoreHealth::Well if self.is_out_of_room() => Some(
                 "a new job was refused: the disk, or the size that the store may have, is full"
@@ -152,12 +161,15 @@ impl StoreStatus {
             WriteError::Ended { .. } | WriteError::NotEnded { .. } => {
                 RequestError::Conflict(format!("{error}; another request changed it meanwhile"))
             }
-            WriteError::Busy => RequestError::Backlog {
-                what: "another program works on the store's file".into(),
-                after: Duration::from_secs(1),
-            },
+            WriteError::Busy => unavailable(),
         }
     }
+}
+
+/// Returns the answer for clients while the store cannot be written.
+fn unavailable() -> RequestError {
+    let what = "the store cannot be written now: its database does not answer, or another program locks it";
+    RequestError::Backlog { what: what.into(), after: Duration::from_secs(1) }
 }
 
 /// Converts a read error of the store into the answer for clients.
@@ -168,6 +180,9 @@ pub(super) fn read_refused(error: ReadError) -> RequestError {
         ReadError::Damaged(damage) => RequestError::Damaged(damage.to_string()),
         ReadError::TooLong => {
             RequestError::Backlog { what: error.to_string(), after: Duration::from_secs(10) }
+        }
+        ReadError::Unavailable { .. } => {
+            RequestError::Backlog { what: error.to_string(), after: Duration::from_secs(1) }
         }
         error => RequestError::StoreFailed(error.to_string()),
     }

@@ -20,7 +20,7 @@ use super::persistence::Persistence;
 use super::query::Query;
 use super::scheduler_job::new_job;
 use super::step_numbers::StepNumbers;
-use super::store_status::{StoreHealth, StoreStatus};
+use super::store_status::StoreStatus;
 use super::submit_reply::{PendingReply, SubmitResult};
 use crate::job_definition::{JobDefinition, SubmissionLimits};
 use crate::kind_registry::KindRegistry;
@@ -89,10 +89,8 @@ pub(super) struct AcceptedJob {
 impl Submission {
     /// Returns an error if the service cannot accept another job.
     pub(crate) fn may_take_more(&self) -> Result<(), RequestError> {
-        match &*self.status.health() {
-            StoreHealth::Well => {}
-            StoreHealth::Full => return Err(RequestError::StoreFull),
-            StoreHealth::Failed(why) => return Err(RequestError::StoreFailed(why.clone())),
+        if let Some(refusal) = self.status.health().refusal() {
+            return Err(refusal);
         }
         if self.state.lock().is_draining {
             return Err(RequestError::Draining);

@@ -95,14 +95,19 @@ pub(super) fn page(
     // Numbers are consecutive, so a range of numbers bounds the count of entries.
     let from = before.saturating_sub(MAX_LOOKED_AT);
     let AuditFilter { who, what, job, since_ms } = filter;
-    let sql = format!(
-        "SELECT {COLUMNS} FROM audit WHERE number >= ?1 AND number < ?2
-         AND (?3 IS NULL OR who = ?3) AND (?4 IS NULL OR what = ?4) AND (?5 IS NULL OR job = ?5)
-         AND at_ms >= ?6 ORDER BY number DESC LIMIT ?7"
-    );
     let since = since_ms.unwrap_or(0).min(i64::MAX as u64);
-    let [who, what, job] = [who, what, job].map(|text| text.as_deref().into());
-    let parameters = [from.into(), before.into(), who, what, job, since.into(), most.into()];
+    let mut parameters = vec![from.into(), before.into(), since.into(), most.into()];
+    let mut conditions = String::new();
+    for (column, wanted) in [("who", who), ("what", what), ("job", job)] {
+        if let Some(wanted) = wanted {
+            parameters.push(wanted.into());
+            conditions.push_str(&format!(" AND {column} = ?{}", parameters.len()));
+        }
+    }
+    let sql = format!(
+        "SELECT {COLUMNS} FROM audit WHERE number >= ?1 AND number < ?2 AND at_ms >= ?3{conditions}
+         ORDER BY number DESC LIMIT ?4"
+    );
     let rows = connection.all(&sql, &parameters, read)?;
     let looked_to =
         if rows.len() < most { from } else { rows.last().map_or(from, |row| row.number) };
@@ -178,7 +183,7 @@ pub(super) fn put(
     let parameters =
         [number.into(), at, who.into(), what.into(), job, body.into(), (&sealed).into()];
     connection.execute(&sql, &parameters)?;
-    Ok(())
+    connection.keep_audit_number(number)
 }
 
 /// Returns the approximate size of an entry, in bytes.

@@ -10,6 +10,7 @@ use super::alias;
 use super::audit;
 use super::census;
 use super::chunk::Chunk;
+use super::connection::StoreConnection;
 use super::ended::EndedSubtasks;
 use super::error::{ReadError, StoreDamage, StoreOpenError};
 use super::handle::Store;
@@ -33,7 +34,16 @@ impl Store {
     /// # Errors
     /// If the store cannot be read to its end.
     pub fn check(&self) -> Result<StoreReport, ReadError> {
-        self.with_file_reader(check)
+        match self.is_in_file() {
+            true => self.with_file_reader(|connection| {
+                let _snapshot = connection.snapshot()?;
+                check_all(connection, Some(connection))
+            }),
+            false => self.with_reader(|connection| {
+                let _snapshot = connection.snapshot()?;
+                check_all(connection, None)
+            }),
+        }
     }
 
     /// Checks a store that is not open, and that may be too damaged to be opened.
@@ -48,19 +58,17 @@ impl Store {
         let connection = sqlite::reader(&path).map_err(|error| reading(error.into()))?;
         LAYOUT.preview(&connection).map_err(|error| reading(error.into()))?;
         examine(&connection, &path)?;
-        let mut report = check_all(&connection).map_err(&reading)?;
+        let mut report = check_all(&connection, Some(&connection)).map_err(&reading)?;
         check_acknowledged(&connection, &path, &mut report)?;
         Ok(report)
     }
 }
 
-fn check(connection: &Connection) -> Result<StoreReport, ReadError> {
-    let snapshot = connection.unchecked_transaction()?;
-    check_all(&snapshot)
-}
-
-/// Checks all tables in one snapshot.
-fn check_all(snapshot: &Connection) -> Result<StoreReport, ReadError> {
+/// Checks all tables in one snapshot, and the file if they are in one.
+fn check_all(
+    snapshot: &dyn StoreConnection,
+    file: Option<&Connection>,
+) -> Result<StoreReport, ReadError> {
     let mut report = StoreReport::default();
     note(
         &mut report,
@@ -68,7 +76,9 @@ fn check_all(snapshot: &Connection) -> Result<StoreReport, ReadError> {
             .and_then(|meta| meta.map(drop).ok_or(ReadError::Damaged(StoreDamage::Meta))),
     )?;
     check_jobs(snapshot, &mut report)?;
-    check_census(snapshot, &mut report)?;
+    if let Some(file) = file {
+        check_census(file, &mut report)?;
+    }
     check_orphans(snapshot, &mut report)?;
     check_marks(snapshot, &mut report)?;
     read::for_each_key(snapshot, |key| note(&mut report, key.map(drop)))?;
@@ -79,7 +89,9 @@ fn check_all(snapshot: &Connection) -> Result<StoreReport, ReadError> {
         note(&mut report, setting.map(drop).map_err(ReadError::Damaged))?;
     }
     audit::for_each(snapshot, |row| note(&mut report, row.map(drop)))?;
-    check_file(snapshot, &mut report)?;
+    if let Some(file) = file {
+        check_file(file, &mut report)?;
+    }
     Ok(report)
 }
 
@@ -94,25 +106,35 @@ fn note(report: &mut StoreReport, result: Result<(), ReadError>) -> Result<(), R
     }
 }
 
-fn check_jobs(connection: &Connection, report: &mut StoreReport) -> Result<(), ReadError> {
-    let mut all = connection.prepare(&format!("SELECT {JOB} FROM job ORDER BY number"))?;
-    let mut rows = all.query([])?;
-    while let Some(row) = rows.next()? {
-        report.jobs += 1;
-        match read::stored(row) {
-            // A job that was set aside is known to be damaged.
-            Ok((job, _)) if job.status.state == JobState::Damaged => {}
-            Ok((job, has_chunk)) => check_job(connection, &job, has_chunk, report)?,
-            // The rest of the row of a job that was set aside may be what is damaged.
-            Err(_) if read::is_set_aside(row)? => {}
-            Err(error) => note(report, Err(error))?,
+/// Number of jobs whose rows are read together.
+const JOBS_AT_ONCE: usize = 1_000;
+
+fn check_jobs(connection: &dyn StoreConnection, report: &mut StoreReport) -> Result<(), ReadError> {
+    let next = format!("SELECT {JOB} FROM job WHERE number >= ?1 ORDER BY number LIMIT ?2");
+    let mut from = 0;
+    loop {
+        // A connection has one statement at a time, so the rows are read before the others of their jobs.
+        let jobs = connection.all(&next, &[from.into(), JOBS_AT_ONCE.into()], |row| {
+            Ok((row.number(0)?, read::stored(row), read::is_set_aside(row)?))
+        })?;
+        let Some((last, ..)) = jobs.last() else { return Ok(()) };
+        from = last + 1;
+        for (_, job, is_set_aside) in jobs {
+            report.jobs += 1;
+            match job {
+                // A job that was set aside is known to be damaged.
+                Ok((job, _)) if job.status.state == JobState::Damaged => {}
+                Ok((job, has_chunk)) => check_job(connection, &job, has_chunk, report)?,
+                // The rest of the row of a job that was set aside may be what is damaged.
+                Err(_) if is_set_aside => {}
+                Err(error) => note(report, Err(error))?,
+            }
         }
     }
-    Ok(())
 }
 
 fn check_job(
-    connection: &Connection,
+    connection: &dyn StoreConnection,
     job: &StoredJob,
     has_chunk: bool,
     report: &mut StoreReport,
@@ -170,23 +192,23 @@ pub(super) fn agree(job: &StoredJob, found: &OutcomeCounts) -> bool {
 
 /// Checks each chunk of a job, and then that none is missing.
 fn check_all_chunks(
-    connection: &Connection,
+    connection: &dyn StoreConnection,
     job: JobNumber,
     total: u32,
     report: &mut StoreReport,
 ) -> Result<(), ReadError> {
     let before = report.damage.len();
     let (first, _) = rows_of(job);
-    let mut chunks = connection
-        .prepare_cached("SELECT place, count, body FROM chunk WHERE place >= ?1 AND place < ?2")?;
-    let mut rows = chunks.query([first, first + i64::from(total)])?;
-    while let Some(row) = rows.next()? {
-        let (_, number) = at(row.get::<_, i64>(0)?.cast_unsigned());
+    let sql =
+        "SELECT place, count, body FROM chunk WHERE place >= ?1 AND place < ?2 ORDER BY place";
+    connection.each(sql, &[first.into(), (first + i64::from(total)).into()], |row| {
+        let (_, number) = at(row.unsigned(0)?);
         let chunk: Option<Chunk> = read::chunk_of(row)?;
         if chunk.is_none() {
             report.damage.push(StoreDamage::Chunk { job, number });
         }
-    }
+        Ok(())
+    })?;
     // Behind a damaged chunk, the next expected number is unknown.
     if report.damage.len() == before {
         note(report, check_chunks(connection, job, total))?;
@@ -195,42 +217,39 @@ fn check_all_chunks(
 }
 
 fn check_outcomes(
-    connection: &Connection,
+    connection: &dyn StoreConnection,
     job: JobNumber,
     report: &mut StoreReport,
 ) -> Result<(), ReadError> {
     let (first, last) = rows_of(job);
-    let mut rows = connection.prepare_cached(
-        "SELECT place, count, numbers, body FROM outcome WHERE place BETWEEN ?1 AND ?2",
-    )?;
-    let mut rows = rows.query([first, last])?;
-    while let Some(row) = rows.next()? {
-        let (_, number) = at(row.get::<_, i64>(0)?.cast_unsigned());
+    let sql = "SELECT place, count, numbers, body FROM outcome
+               WHERE place BETWEEN ?1 AND ?2 ORDER BY place";
+    connection.each(sql, &[first.into(), last.into()], |row| {
+        let (_, number) = at(row.unsigned(0)?);
         let named = StoreDamage::Outcomes { job, from: OutcomePosition::at(number, 0) };
         let read = read::row_of(row).map(drop);
-        if read.is_ok() || !report.damage.contains(&named) {
-            note(report, read)?;
+        match read.is_ok() || !report.damage.contains(&named) {
+            true => note(report, read),
+            false => Ok(()),
         }
-    }
-    Ok(())
+    })
 }
 
 /// Reports data of absent jobs that is not scheduled for deletion.
-fn check_orphans(connection: &Connection, report: &mut StoreReport) -> Result<(), ReadError> {
+fn check_orphans(
+    connection: &dyn StoreConnection,
+    report: &mut StoreReport,
+) -> Result<(), ReadError> {
     for table in ["chunk", "outcome", "log"] {
-        let mut next = connection.prepare(&format!(
-            "SELECT place FROM {table} WHERE place >= ?1 ORDER BY place LIMIT 1"
-        ))?;
-        let mut known = connection.prepare(
-            "SELECT EXISTS (SELECT 1 FROM job WHERE number = ?1)
-                 OR EXISTS (SELECT 1 FROM loose WHERE job = ?1)",
-        )?;
+        let next = format!("SELECT place FROM {table} WHERE place >= ?1 ORDER BY place LIMIT 1");
+        let known = "SELECT 1 FROM job WHERE number = ?1
+                     UNION ALL SELECT 1 FROM loose WHERE job = ?1";
         let mut from = 0i64;
         loop {
-            let mut rows = next.query([from])?;
-            let Some(row) = rows.next()? else { break };
-            let (job, _) = at(row.get::<_, i64>(0)?.cast_unsigned());
-            let known: bool = known.query_row([job.0.cast_signed()], |row| row.get(0))?;
+            let place = connection.first(&next, &[from.into()], |row| row.unsigned(0))?;
+            let Some(place) = place else { break };
+            let (job, _) = at(place);
+            let known = connection.finds(known, &[job.0.into()])?;
             let orphans = StoreDamage::Orphans { job };
             if !known && !report.damage.contains(&orphans) {
                 report.damage.push(orphans);
@@ -242,16 +261,17 @@ fn check_orphans(connection: &Connection, report: &mut StoreReport) -> Result<()
     Ok(())
 }
 
-fn check_marks(connection: &Connection, report: &mut StoreReport) -> Result<(), ReadError> {
-    let mut all = connection.prepare("SELECT number, body FROM started")?;
-    let mut rows = all.query([])?;
-    while let Some(row) = rows.next()? {
-        let number = row.get::<_, i64>(0)?.cast_unsigned();
-        if started_attempts::decode(number, row.get_ref(1)?.as_blob()?).is_none() {
+fn check_marks(
+    connection: &dyn StoreConnection,
+    report: &mut StoreReport,
+) -> Result<(), ReadError> {
+    connection.each("SELECT number, body FROM started ORDER BY number", &[], |row| {
+        let number = row.unsigned(0)?;
+        if started_attempts::decode(number, row.bytes(1)?).is_none() {
             report.damage.push(StoreDamage::Marks { row: number });
         }
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 /// Checks that the number of unfinished jobs is the recorded one, and that all are in the index.

@@ -22,11 +22,22 @@ pub(super) trait StoreConnection {
         then: &mut RowVisitor<'_>,
     ) -> Result<(), ReadError>;
 
-    /// Executes a statement that finds no rows. Returns the number of changed rows.
+    /// Executes a statement that finds no rows. It may be executed later, but before the next one that finds rows and before the end of the
+    /// transaction, which then gets its error.
     ///
     /// # Errors
     /// If the statement fails.
-    fn execute(&self, sql: &str, parameters: &[Parameter<'_>]) -> Result<usize, SqliteError>;
+    fn execute(&self, sql: &str, parameters: &[Parameter<'_>]) -> Result<(), SqliteError>;
+
+    /// Executes a statement at once. Returns the number of changed rows.
+    ///
+    /// # Errors
+    /// If the statement fails.
+    fn execute_counted(
+        &self,
+        sql: &str,
+        parameters: &[Parameter<'_>],
+    ) -> Result<usize, SqliteError>;
 
     /// Begins a snapshot: until its end, all statements see the same commits.
     ///
@@ -40,6 +51,12 @@ pub(super) trait StoreConnection {
     /// # Errors
     /// If the database cannot be read.
     fn highest_audit_number(&self) -> Result<i64, ReadError>;
+
+    /// Keeps the number of the last entry of the audit log, for when it is deleted.
+    ///
+    /// # Errors
+    /// If the database fails.
+    fn keep_audit_number(&self, number: u64) -> Result<(), SqliteError>;
 
     /// Builds the index of the jobs' states again from the rows, if it may disagree with them.
     ///
@@ -210,7 +227,7 @@ impl<'r> dyn StoredRow + 'r {
 
     pub(super) fn text(&self, column: usize) -> Result<String, ReadError> {
         match self.value(column)? {
-            StoredValue::Text(text) => str::from_utf8(text)
+            StoredValue::Text(text) | StoredValue::Bytes(text) => str::from_utf8(text)
                 .map(str::to_owned)
                 .map_err(|_| damaged(format!("column {column} has text that is not UTF-8"))),
             other => Err(of_another_type(column, other)),
@@ -312,6 +329,9 @@ impl<'a, T: Into<Parameter<'a>>> From<Option<T>> for Parameter<'a> {
 /// A read of the writer that fails breaks its transaction.
 impl From<ReadError> for SqliteError {
     fn from(error: ReadError) -> Self {
-        SqliteError::Broken(error.to_string().into())
+        match error {
+            ReadError::Unavailable { .. } => SqliteError::Busy,
+            error => SqliteError::Broken(error.to_string().into()),
+        }
     }
 }

@@ -93,6 +93,14 @@ pub enum StoreOpenError {
         /// Cause.
         source: io::Error,
     },
+    /// The store in a database could not be opened.
+    #[error("cannot open the store in {address}: {why}")]
+    Database {
+        /// Address of the database, without the password.
+        address: String,
+        /// Message of the database or of its client.
+        why: Arc<str>,
+    },
     /// SQLite could not open the file.
     #[error("cannot open {}: {why}", path.display())]
     Sqlite {
@@ -111,8 +119,10 @@ pub enum WriteError {
     /// is room.
     #[error("the store is full; nothing was written")]
     Full,
-    /// Another program holds SQLite's lock on the file.
-    #[error("another program holds a lock on the store; nothing was written")]
+    /// Another program holds SQLite's lock on the file, or the database cannot be reached now.
+    #[error(
+        "the store cannot be written now, because another program locks it or its database is away; nothing was written"
+    )]
     Busy,
     /// The disk has failed, now or earlier. The current write may or may not be on the disk. No
     /// further write succeeds until the store is opened again.
@@ -210,6 +220,15 @@ pub enum ReadError {
         /// SQLite's message.
         why: Arc<str>,
     },
+    /// The database cannot be reached now. The read can be repeated.
+    #[error("the database cannot be reached: {why}")]
+    Unavailable {
+        /// Message of the database or of its client.
+        why: Arc<str>,
+    },
+    /// Only a store in a file has this.
+    #[error("this is for a store in a file; use the tools of the database")]
+    NotInFile,
     /// The read was ended, because it kept the write-ahead log beyond its bound.
     #[error(
         "the read took so long that the write-ahead log has reached its bound of 256 MiB; repeat it while less is \

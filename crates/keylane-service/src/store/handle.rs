@@ -92,9 +92,28 @@ struct StoreCore {
     shared: Arc<StoreShared>,
     cache: Arc<ChunkCache>,
     ended: EndedCache,
-    readers: Arc<ReaderPool>,
+    database: StoreDatabase,
     /// Wait for the end of the writer; `None` once it is over.
     writer: Option<JoinWriter>,
+}
+
+/// Database of a store, as its readers have it.
+pub(super) enum StoreDatabase {
+    /// A file of this process.
+    Sqlite(Arc<ReaderPool>),
+    /// A database that other nodes reach too, and the lease of this one.
+    #[cfg(feature = "postgres")]
+    Postgres(super::postgres::PostgresReaders, Arc<super::postgres::Lease>),
+}
+
+impl StoreDatabase {
+    fn close(&self) {
+        match self {
+            StoreDatabase::Sqlite(readers) => readers.close(),
+            #[cfg(feature = "postgres")]
+            StoreDatabase::Postgres(..) => {}
+        }
+    }
 }
 
 /// Observer of an open store, which does not keep it open.
@@ -131,7 +150,7 @@ impl Store {
     pub(super) fn new(
         opened: OpenedStore,
         shared: Arc<StoreShared>,
-        readers: Arc<ReaderPool>,
+        database: StoreDatabase,
         writer: JoinWriter,
         max_cache_bytes: usize,
     ) -> Store {
@@ -140,7 +159,7 @@ impl Store {
             shared,
             cache: Arc::new(ChunkCache::new(max_cache_bytes)),
             ended: EndedCache::default(),
-            readers,
+            database,
             writer: Some(writer),
         };
         Store { core: Arc::new(core) }
@@ -257,10 +276,21 @@ impl Store {
         self.core.opened.opened_full
     }
 
-    /// Returns the size on the disk, in bytes: the file and SQLite's log.
+    /// Returns the size on the disk, in bytes: the file and SQLite's log. 0 for a store in another database.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         sqlite::bytes_on_disk(&self.core.opened.path)
+    }
+
+    /// Returns whether work may start now. With a store that several nodes reach, only the node that owns it may
+    /// start work, and only while its heartbeats reach the database.
+    #[must_use]
+    pub fn may_start_work(&self) -> bool {
+        match &self.core.database {
+            StoreDatabase::Sqlite(_) => true,
+            #[cfg(feature = "postgres")]
+            StoreDatabase::Postgres(_, lease) => lease.holds(),
+        }
     }
 
     /// Returns whether users other than the owner may read the file.
@@ -318,7 +348,28 @@ impl Store {
         &self,
         read: impl FnOnce(&dyn StoreConnection) -> Result<T, ReadError>,
     ) -> Result<T, ReadError> {
-        self.with_file_reader(|connection| read(connection))
+        match &self.core.database {
+            StoreDatabase::Sqlite(readers) => readers.read(|connection| read(connection)),
+            #[cfg(feature = "postgres")]
+            StoreDatabase::Postgres(readers, _) => readers.read(read),
+        }
+    }
+
+    /// Returns whether the store is in a file.
+    pub(super) fn is_in_file(&self) -> bool {
+        matches!(self.core.database, StoreDatabase::Sqlite(_))
+    }
+
+    /// Returns the readers of the file.
+    ///
+    /// # Errors
+    /// If the store is in no file.
+    fn file_readers(&self) -> Result<&ReaderPool, ReadError> {
+        match &self.core.database {
+            StoreDatabase::Sqlite(readers) => Ok(readers),
+            #[cfg(feature = "postgres")]
+            StoreDatabase::Postgres(..) => Err(ReadError::NotInFile),
+        }
     }
 
     /// Runs a read of the file itself.
@@ -326,7 +377,7 @@ impl Store {
         &self,
         read: impl FnOnce(&Connection) -> Result<T, ReadError>,
     ) -> Result<T, ReadError> {
-        self.core.readers.read(read)
+        self.file_readers()?.read(read)
     }
 
     /// Runs a long read, which ends when it keeps the log beyond its bound.
@@ -334,7 +385,7 @@ impl Store {
         &self,
         read: impl FnOnce(&Connection, EndRequest<'_>) -> Result<T, ReadError>,
     ) -> Result<T, ReadError> {
-        self.core.readers.read_until_ended(read)
+        self.file_readers()?.read_until_ended(read)
     }
 }
 
@@ -342,7 +393,7 @@ impl Drop for StoreCore {
     fn drop(&mut self) {
         self.shared.queue.close();
         // An open reader would keep the writer from checkpointing its whole log.
-        self.readers.close();
+        self.database.close();
         // A callback can drop the last handle on the writer thread, which cannot join itself and
         // ends after the callback.
         if self.shared.queue.is_writer() {

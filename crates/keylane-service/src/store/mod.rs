@@ -37,6 +37,8 @@ mod logs;
 mod open;
 mod outcome;
 mod pending;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod queries;
 mod queue;
 mod read;
@@ -80,6 +82,8 @@ pub use live_settings::LiveSetting;
 pub use logs::AttemptLog;
 pub use outcome::{OutcomeKind, OutcomePosition, RecordedOutcome, SubtaskOutcome};
 pub use pending::PendingWrite;
+#[cfg(feature = "postgres")]
+pub use postgres::{PostgresSettings, PostgresUrlError};
 pub use read::{EndedJob, JobFilter, JobPage, JobPredicate, StoredJob};
 pub use recover::{RecoveredJob, RecoveredJobs, WaitingSubtask};
 pub use salvage::SalvageReport;

@@ -13,7 +13,7 @@ use rusqlite::Connection;
 use super::boot_number::{self, HighestBoot};
 use super::census;
 use super::error::{ReadError, StoreDamage, StoreOpenError};
-use super::handle::{OpenedStore, Store};
+use super::handle::{OpenedStore, Store, StoreDatabase};
 use super::read;
 use super::recover::RecoveredJobs;
 use super::settings::StoreSettings;
@@ -51,6 +51,10 @@ impl Store {
         settings: &StoreSettings,
         outside: &Outside,
     ) -> Result<(Store, RecoveredJobs), StoreOpenError> {
+        #[cfg(feature = "postgres")]
+        if let Some(database) = &settings.postgres {
+            return super::postgres::open(database, path, settings, outside);
+        }
         let path = files::resolved(path)
             .map_err(StoreOpenError::io("find the folder of the store", path))?;
         let lock = Lock::take(&path).map_err(StoreOpenError::locked(&path))?;
@@ -93,7 +97,9 @@ impl Store {
             is_log_stale: false,
             _lock: lock,
         });
-        let writer = StoreWriter { database, state, shared, loose, resting: false, opened };
+        let is_state_old = false;
+        let writer =
+            StoreWriter { database, state, is_state_old, shared, loose, resting: false, opened };
         let outside = outside.clone();
         let opened = OpenedStore { path, boot: meta.boot, opened_full, outside };
         let store = start(opened, writer, readers, settings)?;
@@ -159,7 +165,8 @@ fn start(
     let writer = opened.outside.writers.start(writer);
     let writer =
         writer.map_err(StoreOpenError::io("start the writer of the store", &opened.path))?;
-    Ok(Store::new(opened, shared, readers, writer, settings.max_cache_bytes))
+    let database = StoreDatabase::Sqlite(readers);
+    Ok(Store::new(opened, shared, database, writer, settings.max_cache_bytes))
 }
 
 fn sqlite(path: &Path) -> impl Fn(rusqlite::Error) -> StoreOpenError {

@@ -18,6 +18,9 @@ pub struct StoreSettings {
     /// continues with the others, instead of failing. Meant for a single start on an operator's
     /// decision. Default: no.
     pub set_damaged_aside: bool,
+    /// Database that the store is in, instead of a file. Default: none.
+    #[cfg(feature = "postgres")]
+    pub postgres: Option<super::PostgresSettings>,
 }
 
 impl Default for StoreSettings {
@@ -28,6 +31,8 @@ impl Default for StoreSettings {
             max_cache_bytes: 64 * MIB,
             max_waiting_bytes: 16 * MIB,
             set_damaged_aside: false,
+            #[cfg(feature = "postgres")]
+            postgres: None,
         }
     }
 }

@@ -26,7 +26,15 @@ impl StoreConnection for Connection {
         Ok(())
     }
 
-    fn execute(&self, sql: &str, parameters: &[Parameter<'_>]) -> Result<usize, SqliteError> {
+    fn execute(&self, sql: &str, parameters: &[Parameter<'_>]) -> Result<(), SqliteError> {
+        self.execute_counted(sql, parameters).map(drop)
+    }
+
+    fn execute_counted(
+        &self,
+        sql: &str,
+        parameters: &[Parameter<'_>],
+    ) -> Result<usize, SqliteError> {
         Ok(self.prepare_cached(sql)?.execute(params_from_iter(parameters))?)
     }
 
@@ -41,6 +49,10 @@ impl StoreConnection for Connection {
             self.prepare_cached("SELECT seq FROM sqlite_sequence WHERE name = 'audit'")?;
         let mut rows = kept.query([])?;
         Ok(rows.next()?.map_or(Ok(0), |row| row.get(0))?)
+    }
+
+    fn keep_audit_number(&self, _number: u64) -> Result<(), SqliteError> {
+        Ok(())
     }
 
     fn rebuild_state_index(&self) -> Result<(), SqliteError> {

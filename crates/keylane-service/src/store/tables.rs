@@ -362,7 +362,7 @@ fn put_out_chunk(connection: &dyn StoreConnection, job: JobNumber) -> Result<(),
     let place = super::row_numbers::place(job, 0);
     // SQLite needs `WHERE` to tell `ON CONFLICT` from the condition of a join.
     let put = "INSERT INTO chunk (place, count, body)
-               SELECT ?2, total, chunk FROM job WHERE number = ?1
+               SELECT CAST(?2 AS BIGINT), total, chunk FROM job WHERE number = ?1
                ON CONFLICT (place) DO UPDATE SET count = excluded.count, body = excluded.body";
     connection.execute(put, &[job.0.into(), place.into()])?;
     connection.execute("UPDATE job SET chunk = NULL WHERE number = ?1", &[job.0.into()])?;

@@ -321,7 +321,7 @@ impl<'a> WriteTransaction<'a> {
         let edit = "UPDATE chunk SET body = ?3 WHERE place = ?1 AND count = ?2";
         let place = place(job, first);
         let parameters = [place.into(), chunk.count().into(), chunk.sealed().into()];
-        match self.connection.execute(edit, &parameters)? {
+        match self.connection.execute_counted(edit, &parameters)? {
             1 => Ok(()),
             _ => {
                 Err(SqliteError::Broken(format!("the subtasks of {chunk:?} are not there").into()))

@@ -20,6 +20,8 @@ use crate::ids::JobNumber;
 pub(super) struct StoreWriter {
     pub(super) database: Box<dyn WriterDatabase>,
     pub(super) state: WriterState,
+    /// Whether the state has changes of a transaction that was taken back, and is read again before the next one.
+    pub(super) is_state_old: bool,
     pub(super) shared: Arc<StoreShared>,
     /// Jobs to delete, a few rows in each transaction.
     pub(super) loose: VecDeque<JobNumber>,
@@ -58,11 +60,11 @@ impl StoreWriter {
     /// Records an orderly shutdown and checkpoints the log. Acknowledged changes are in the log
     /// already, so a failure here loses nothing.
     pub(super) fn close(&mut self) {
-        let meta = &mut self.state.meta;
-        meta.clean = self.shared.goes_on.load(Ordering::Relaxed);
-        meta.numbers = self.shared.next_number();
-        meta.entered = self.state.next_entered;
-        let written = self.database.begin().and_then(|()| {
+        let written = self.begin().and_then(|()| {
+            let meta = &mut self.state.meta;
+            meta.clean = self.shared.goes_on.load(Ordering::Relaxed);
+            meta.numbers = self.shared.next_number();
+            meta.entered = self.state.next_entered;
             meta.put(self.database.connection())?;
             self.database.commit()
         });
@@ -75,12 +77,22 @@ impl StoreWriter {
         may && !self.loose.is_empty()
     }
 
-    /// Rolls the transaction back, and the cached state with it.
-    fn take_back(&mut self) -> Result<(), SqliteError> {
-        self.database.roll_back()?;
-        self.state = WriterState::load(self.database.connection(), self.opened)
-            .map_err(|error| SqliteError::Broken(error.to_string().into()))?;
+    /// Begins a transaction, with the cached state that belongs to it.
+    fn begin(&mut self) -> Result<(), SqliteError> {
+        self.database.begin()?;
+        if self.is_state_old {
+            self.state = WriterState::load(self.database.connection(), self.opened)?;
+            self.is_state_old = false;
+        }
         Ok(())
+    }
+
+    /// Rolls the transaction back, and the cached state with it. Returns the cause of `error`.
+    fn take_back(&mut self, error: SqliteError) -> Result<SqliteError, SqliteError> {
+        let cause = self.database.cause(error);
+        self.is_state_old = true;
+        self.database.roll_back()?;
+        Ok(cause)
     }
 
     /// Raises the boot number beside the store to that in the store. A failure ends the store, because a copy
@@ -133,19 +145,16 @@ impl GroupCommit for StoreWriter {
     }
 
     fn write(&mut self, requests: &[WriteRequest]) -> Result<TransactionResults, SqliteError> {
-        self.database.begin()?;
         let sweep = self.loose.front().copied().filter(|_| self.is_sweeping());
-        let transaction = WriteTransaction::new(self.database.connection(), &mut self.state);
-        let written = transaction.write_all(requests, sweep).and_then(|written| {
+        let written = self.begin().and_then(|()| {
+            let transaction = WriteTransaction::new(self.database.connection(), &mut self.state);
+            let written = transaction.write_all(requests, sweep)?;
             self.database.commit()?;
             Ok(written)
         });
         match written {
             Ok(written) => Ok(written),
-            Err(error) => {
-                self.take_back()?;
-                Err(error)
-            }
+            Err(error) => Err(self.take_back(error)?),
         }
     }
 

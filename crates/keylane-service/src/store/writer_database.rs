@@ -31,6 +31,11 @@ pub(super) trait WriterDatabase: Send {
     /// If the database fails, which ends the store.
     fn roll_back(&mut self) -> Result<(), SqliteError>;
 
+    /// Returns the cause of an error of the transaction: of a statement, its first one.
+    fn cause(&mut self, error: SqliteError) -> SqliteError {
+        error
+    }
+
     /// Notes the number of the last committed transaction, before its requests are answered.
     ///
     /// # Errors

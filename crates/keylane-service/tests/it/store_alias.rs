@@ -1,12 +1,13 @@
 //! What clients call jobs is written with them, stays as long as they do, and is in every copy.
 
-use crate::store_support::{NOW, new_job, new_store, open, outcome, place, upload};
+use crate::store_support::{
+    NOW, back_up, change_rows, new_job, new_store, open, outcome, place, upload,
+};
 use keylane_service::JobId;
 use keylane_service::store::{
     Changes, JobAlias, JobState, JobStatus, OutcomeCounts, OutcomeKind, Store, StoreDamage,
     WriteError,
 };
-use rusqlite::Connection;
 
 /// A job that is called that; or why there is none.
 fn named(store: &Store, name: &str, total: u32) -> Result<JobId, WriteError> {
@@ -63,7 +64,7 @@ fn copies_have_names_and_damage_is_named() {
     let store = new_store(&path);
     let [a, b] = ["a", "b"].map(|name| named(&store, name, 3).unwrap());
     let (_folder, copy) = place();
-    store.backup(&copy).unwrap();
+    back_up(&store, &path, &copy);
     let mut export = Vec::new();
     store.export(&mut export).unwrap();
     let (_folder, other) = place();
@@ -74,9 +75,7 @@ fn copies_have_names_and_damage_is_named() {
         assert_eq!(store.check().unwrap().damage, []);
     }
     drop(store);
-    let connection = Connection::open(&path).unwrap();
-    connection.execute("UPDATE alias SET name = 'c' WHERE name = 'b'", []).unwrap();
-    drop(connection);
+    change_rows(&path, "UPDATE alias SET name = 'c' WHERE name = 'b'");
     let (store, _) = open(&path);
     assert!(store.alias("c").is_err());
     assert_eq!(store.check().unwrap().damage, [StoreDamage::Alias { name: "c".into() }]);

@@ -1,13 +1,14 @@
 //! The log of what operators have done, in the store: an entry is there with what it tells of, in its place, as it
 //! was written, and goes when it is the oldest.
 
-use crate::store_support::{NOW, accepted, new_store, open, place};
+use crate::store_support::{
+    NOW, accepted, back_up, change_rows, is_in_file, new_store, open, place,
+};
 use keylane_service::Key;
 use keylane_service::store::{
     AuditFilter, AuditPage, AuditRecord, AuditRetention, Changes, ImportError, KeyBlockReason,
     KeyRecord, Store, StoreDamage, WriteError,
 };
-use rusqlite::Connection;
 
 fn entry(number: u64) -> AuditRecord {
     AuditRecord {
@@ -163,15 +164,18 @@ fn one_that_is_not_what_was_written_is_named_and_shown_as_such() {
         "UPDATE audit SET what = 'what1' WHERE number = 4",
         "UPDATE audit SET at_ms = at_ms + 1 WHERE number = 4",
         "UPDATE audit SET job = '' WHERE number = 4",
-        "UPDATE audit SET body = CAST(body || '0' AS BLOB) WHERE number = 4",
+        "UPDATE audit SET body = seal WHERE number = 4",
         "UPDATE audit SET who = 'who', what = '1' || what WHERE number = 4",
-        "UPDATE audit SET who = CAST(x'ff' AS TEXT) WHERE number = 4",
+        match is_in_file() {
+            true => "UPDATE audit SET who = CAST(x'ff' AS TEXT) WHERE number = 4",
+            false => r"UPDATE audit SET who = '\xff' WHERE number = 4",
+        },
     ] {
         let (_folder, path) = place();
         let store = new_store(&path);
         put(&store, 1..=5);
         drop(store);
-        Connection::open(&path).unwrap().execute(change, []).unwrap();
+        change_rows(&path, change);
         let (store, _) = open(&path);
         let report = store.check().unwrap();
         assert_eq!(report.damage, [StoreDamage::Audit { number: 4 }], "{change}");
@@ -185,7 +189,7 @@ fn one_that_is_not_what_was_written_is_named_and_shown_as_such() {
     put(&store, 1..=5);
     drop(store);
     let sql = "DELETE FROM audit WHERE number IN (2, 3)";
-    Connection::open(&path).unwrap().execute(sql, []).unwrap();
+    change_rows(&path, sql);
     let (store, _) = open(&path);
     assert_eq!(store.check().unwrap().damage, [StoreDamage::MissingAudit { from: 2, until: 4 }]);
 }
@@ -199,7 +203,7 @@ fn copies_have_them_and_go_on_behind_them() {
     forget(&store, NOW + 6, 9999);
     let expected: Vec<u64> = (6..=3000).rev().collect();
     let copy = folder.path().join("copy");
-    store.backup(&copy).unwrap();
+    back_up(&store, &path, &copy);
     let (backup, _) = open(&copy);
     assert_eq!(all(&backup, &AuditFilter::default(), 1000), expected);
     let mut export = Vec::new();

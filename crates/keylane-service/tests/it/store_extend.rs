@@ -1,6 +1,6 @@
 //! More subtasks of a job that is there: nothing of an extension that broke off is among those of the next one.
 
-use crate::store_support::{NOW, accepted, place};
+use crate::store_support::{NOW, accepted, count_rows, open, open_with, place};
 use keylane_service::KeyClaim;
 use keylane_service::store::{
     Changes, JobExtension, JobState, JobStatus, Store, StoreSettings, WriteError,
@@ -28,7 +28,7 @@ async fn what_an_extension_left_that_broke_off_is_not_in_the_next_one() {
     for max_cache_bytes in [0, 200 * 1024, 1 << 30] {
         let (_folder, path) = place();
         let settings = StoreSettings { max_cache_bytes, ..StoreSettings::default() };
-        let (store, _) = Store::open(&path, &settings).unwrap();
+        let (store, _) = open_with(&path, settings.clone()).unwrap();
         let job = accepted(&store, 1);
         // Chunks that begin at other places than those of the second.
         let mut first = store.extend(job, 1);
@@ -55,7 +55,7 @@ async fn what_an_extension_left_that_broke_off_is_not_in_the_next_one() {
         };
         look(&store);
         drop(store);
-        let (store, mut recovered) = Store::open(&path, &settings).unwrap();
+        let (store, mut recovered) = open_with(&path, settings.clone()).unwrap();
         assert_eq!(recovered.next_job().unwrap().unwrap().waiting(), 1200);
         look(&store);
     }
@@ -66,17 +66,13 @@ async fn what_an_extension_left_that_broke_off_is_not_in_the_next_one() {
 #[tokio::test]
 async fn a_broken_extension_is_replaced_in_parts() {
     let (_folder, path) = place();
-    let (store, _) = Store::open(&path, &StoreSettings::default()).unwrap();
+    let (store, _) = open(&path);
     let job = accepted(&store, 1);
     let mut broken = store.extend(job, 1);
     push(&mut broken, 1, 20_000, 260).await;
     drop(broken);
     store.submit(Changes::new()).await.unwrap();
-    let reader = rusqlite::Connection::open(&path).unwrap();
-    let chunks = || {
-        let count = reader.query_row("SELECT count(*) FROM chunk", [], |row| row.get::<_, i64>(0));
-        count.unwrap()
-    };
+    let chunks = || count_rows(&path, "chunk");
     let before = loop {
         // The chunks are uploads, which may be written after a request.
         let seen = chunks();
@@ -103,7 +99,7 @@ async fn a_broken_extension_is_replaced_in_parts() {
 #[tokio::test]
 async fn an_extension_of_a_job_that_is_removed_meanwhile_leaves_nothing() {
     let (_folder, path) = place();
-    let (store, _) = Store::open(&path, &StoreSettings::default()).unwrap();
+    let (store, _) = open(&path);
     let job = accepted(&store, 1);
     let mut extension = store.extend(job, 1);
     push(&mut extension, 1, 1000, 260).await;
@@ -119,7 +115,5 @@ async fn an_extension_of_a_job_that_is_removed_meanwhile_leaves_nothing() {
     assert_eq!(told.await.unwrap(), Err(WriteError::NoSuchJob { job }));
     assert_eq!(store.check().unwrap().damage, []);
     drop(store);
-    let connection = rusqlite::Connection::open(&path).unwrap();
-    let rows = connection.query_row("SELECT count(*) FROM chunk", [], |row| row.get::<_, i64>(0));
-    assert_eq!(rows, Ok(0));
+    assert_eq!(count_rows(&path, "chunk"), 0);
 }

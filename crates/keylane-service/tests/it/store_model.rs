@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::mpsc;
 
 use crate::store_support::{
-    NOW, claims, copy_as_is, keys, new_job, outcome, payload, place, upload, waiting,
+    NOW, claims, copy_as_is, keys, new_job, open, open_with, outcome, payload, place, upload,
+    waiting,
 };
 use keylane_service::store::{
     AttemptLog, Changes, IdempotencyEntry, JobState, JobStatus, JobUpload, KeyBlockReason,
@@ -150,7 +151,7 @@ struct Both {
 impl Both {
     fn new() -> Self {
         let (folder, path) = place();
-        let (store, _) = Store::open(&path, &StoreSettings::default()).unwrap();
+        let (store, _) = open(&path);
         Both {
             model: Model::default(),
             store: Some(store),
@@ -434,7 +435,7 @@ impl Both {
         // Sometimes with nothing in memory.
         let max_cache_bytes = if self.boots.is_multiple_of(2) { 0 } else { 1 << 20 };
         let settings = StoreSettings { max_cache_bytes, ..StoreSettings::default() };
-        let (store, recovered) = Store::open(&self.path, &settings).unwrap();
+        let (store, recovered) = open_with(&self.path, settings).unwrap();
         self.boots += 1;
         assert!(store.boot() > self.boot);
         self.boot = store.boot();

@@ -211,6 +211,7 @@ function bannerText({ live, model }) {
     return `Connection lost. ${old} ${wait > 0 ? `Next try in ${wait} s.` : "Trying again…"}`;
   }
   if (model.summary?.store === "full") return "The disk is full: the server accepts no jobs until there is room.";
+  if (model.summary?.store === "unavailable") return "The store cannot be written now. The server tries again each second.";
   if (model.summary?.store === "failed") return "The store has failed: see the page Server.";
   if (model.summary?.draining) return "The server is stopping and starts nothing new.";
   return null;

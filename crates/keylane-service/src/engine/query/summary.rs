@@ -143,6 +143,7 @@ impl Query {
         let store = match &*self.status.health() {
             StoreHealth::Well => "ok",
             StoreHealth::Full => "full",
+            StoreHealth::Unavailable => "unavailable",
             StoreHealth::Failed(_) => "failed",
         };
         Summary {

@@ -2,13 +2,18 @@
 
 #![allow(dead_code, reason = "not every test that shares this module uses all of it")]
 
+#[cfg(feature = "postgres")]
+mod postgres;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use keylane_service::store::{
-    JobStatus, JobUpload, NewJob, OutcomeKind, RecoveredJobs, Store, StoreSettings, SubtaskOutcome,
+    JobStatus, JobUpload, NewJob, OutcomeKind, RecoveredJobs, Store, StoreDamage, StoreOpenError,
+    StoreSettings, SubtaskOutcome,
 };
 use keylane_service::{JobNumber, KeyClaim, SubtaskNumber};
+use rusqlite::Connection;
 use tempfile::TempDir;
 
 /// When everything happens that does not say otherwise.
@@ -18,11 +23,73 @@ pub(crate) const NOW: u64 = 1_763_000_000_000;
 pub(crate) fn place() -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.store");
+    #[cfg(feature = "postgres")]
+    if postgres::is_wanted() {
+        postgres::create(&path, None);
+    }
     (folder, path)
 }
 
 pub(crate) fn open(path: &Path) -> (Store, RecoveredJobs) {
-    Store::open(path, &StoreSettings::default()).unwrap()
+    open_with(path, StoreSettings::default()).unwrap()
+}
+
+/// Opens the store at a place.
+pub(crate) fn open_with(
+    path: &Path,
+    settings: StoreSettings,
+) -> Result<(Store, RecoveredJobs), StoreOpenError> {
+    #[cfg(feature = "postgres")]
+    let settings = StoreSettings { postgres: postgres::of(path), ..settings };
+    Store::open(path, &settings)
+}
+
+/// Whether the stores of this run are in files, which have layouts of earlier versions, copies, and a log.
+pub(crate) fn is_in_file() -> bool {
+    #[cfg(feature = "postgres")]
+    if postgres::is_wanted() {
+        return false;
+    }
+    true
+}
+
+/// Changes rows of a store that is not open, behind its back.
+pub(crate) fn change_rows(path: &Path, sql: &str) {
+    #[cfg(feature = "postgres")]
+    if postgres::is_wanted() {
+        return drop(postgres::query(path, sql));
+    }
+    let connection = Connection::open(path).unwrap();
+    connection.execute_batch(sql).unwrap();
+    assert_ne!(connection.changes(), 0, "{sql}");
+}
+
+/// Counts the rows of a table.
+pub(crate) fn count_rows(path: &Path, table: &str) -> i64 {
+    let sql = format!("SELECT count(*) FROM {table}");
+    #[cfg(feature = "postgres")]
+    if postgres::is_wanted() {
+        return postgres::query(path, &sql).parse().unwrap();
+    }
+    Connection::open(path).unwrap().query_row(&sql, [], |row| row.get(0)).unwrap()
+}
+
+/// Copies the open store at a path to another path, by the means of its database.
+pub(crate) fn back_up(store: &Store, path: &Path, copy: &Path) {
+    #[cfg(feature = "postgres")]
+    if postgres::is_wanted() {
+        return postgres::create(copy, Some(path));
+    }
+    let _ = path;
+    store.backup(copy).unwrap();
+}
+
+/// Checks a store that is not open.
+pub(crate) fn damage_of(path: &Path) -> Vec<StoreDamage> {
+    match is_in_file() {
+        true => Store::inspect(path).unwrap().damage,
+        false => open(path).0.check().unwrap().damage,
+    }
 }
 
 /// A store to which there is nothing to go on with.
@@ -121,6 +188,13 @@ pub(crate) fn waiting(
 /// waits. The writer may still remove rows and empty its log, and a kill would stop it between two
 /// writes; so the files are read until they are the same twice.
 pub(crate) fn copy_as_is(path: &Path) -> (TempDir, PathBuf) {
+    #[cfg(feature = "postgres")]
+    if postgres::is_wanted() {
+        let folder = tempfile::tempdir().unwrap();
+        let copy = folder.path().join("a.store");
+        postgres::create(&copy, Some(path));
+        return (folder, copy);
+    }
     let with = |path: &Path, suffix: &str| PathBuf::from(format!("{}{suffix}", path.display()));
     let read = || ["-mark", "", "-wal"].map(|suffix| fs::read(with(path, suffix)).ok());
     let mut files = read();

@@ -1,7 +1,7 @@
-//! Process of a broker, which ends with the test process even if that is killed.
+//! Process of a server, which ends with the test process even if that is killed.
 //!
-//! A shell, the guard, starts the broker and reads from a pipe. When the pipe is closed, the guard
-//! kills the broker and removes its directory.
+//! A shell, the guard, starts the server and reads from a pipe. When the pipe is closed, the guard
+//! kills the server and removes its directory.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader};
@@ -28,43 +28,47 @@ wait "$!" 2> /dev/null
 [ "$word" = keep ] || rm -rf "$folder"
 "#;
 
-/// Text of the broker's log when it serves requests.
-const READY: &str = "Kafka Server started";
-
-/// Text of the broker's log when another process uses one of its ports.
-const PORT_TAKEN: &str = "Address already in use";
-
 /// Maximum number of log lines in the report of a failed start.
 const MAX_LOG_LINES: usize = 40;
 
+/// Texts of a server's log that tell the outcome of its start.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StartTexts {
+    /// It serves requests.
+    pub(crate) ready: &'static str,
+    /// Another process uses one of its ports.
+    pub(crate) port_taken: &'static str,
+}
+
 /// Outcome of a start.
-pub(super) enum StartOutcome {
+pub(crate) enum StartOutcome {
     Ready,
     /// Another process uses one of the ports.
     PortTaken,
-    /// The broker ended, or was not ready in time. Contains the last lines of its log.
+    /// The server ended, or was not ready in time. Contains the last lines of its log.
     Failed(String),
 }
 
-/// Process of a broker, and its guard.
+/// Process of a server, and its guard.
 #[derive(Debug)]
-pub(super) struct BrokerProcess {
+pub(crate) struct GuardedProcess {
     guard: Child,
-    broker: Pid,
+    server: Pid,
 }
 
-impl BrokerProcess {
-    /// Starts the broker and waits at most `timeout` until it is ready.
-    pub(super) fn start(
-        java: &Command,
+impl GuardedProcess {
+    /// Starts the server and waits at most `timeout` until it is ready.
+    pub(crate) fn start(
+        command: &Command,
         directory: &Path,
+        texts: StartTexts,
         timeout: Duration,
-    ) -> (BrokerProcess, StartOutcome) {
+    ) -> (GuardedProcess, StartOutcome) {
         let mut guard = Command::new("sh")
             .args(["-c", GUARD, "sh"])
             .arg(directory)
-            .arg(java.get_program())
-            .args(java.get_args())
+            .arg(command.get_program())
+            .args(command.get_args())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -73,20 +77,20 @@ impl BrokerProcess {
         let mut first = String::new();
         log.read_line(&mut first).expect("the guard prints the process id");
         let pid = first.trim().parse().ok().and_then(Pid::from_raw);
-        let broker = pid.expect("the guard's first line is the process id");
-        let outcome = wait_until_ready(log, timeout);
-        (BrokerProcess { guard, broker }, outcome)
+        let server = pid.expect("the guard's first line is the process id");
+        let outcome = wait_until_ready(log, texts, timeout);
+        (GuardedProcess { guard, server }, outcome)
     }
 
-    /// Sends `signal` to the broker.
-    pub(super) fn signal(&self, signal: Signal) {
-        kill_process(self.broker, signal).expect("the guard keeps the process from being reaped");
+    /// Sends `signal` to the server.
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(self.server, signal).expect("the guard keeps the process from being reaped");
     }
 
-    /// Kills the broker and waits until it has ended. Its directory stays.
-    pub(super) fn kill(mut self) {
+    /// Kills the server and waits until it has ended. Its directory stays.
+    pub(crate) fn kill(mut self) {
         if let Some(mut input) = self.guard.stdin.take() {
-            // The write fails only if the guard has ended, and then the broker was killed.
+            // The write fails only if the guard has ended, and then the server was killed.
             let _ = std::io::Write::write_all(&mut input, b"keep\n");
         }
         let _ = self.guard.wait();
@@ -95,16 +99,20 @@ impl BrokerProcess {
 
 /// Waits at most `timeout` for the log line that tells the outcome of the start.
 ///
-/// A thread reads and drops the lines after it, as the broker would block on a full pipe.
-fn wait_until_ready(log: BufReader<ChildStdout>, timeout: Duration) -> StartOutcome {
+/// A thread reads and drops the lines after it, as the server would block on a full pipe.
+fn wait_until_ready(
+    log: BufReader<ChildStdout>,
+    texts: StartTexts,
+    timeout: Duration,
+) -> StartOutcome {
     let (sender, lines) = mpsc::channel();
     thread::spawn(move || read_lines(log, sender));
     let deadline = Instant::now() + timeout;
     let mut last = VecDeque::new();
     loop {
         match lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-            Ok(line) if line.contains(READY) => return StartOutcome::Ready,
-            Ok(line) if line.contains(PORT_TAKEN) => return StartOutcome::PortTaken,
+            Ok(line) if line.contains(texts.ready) => return StartOutcome::Ready,
+            Ok(line) if line.contains(texts.port_taken) => return StartOutcome::PortTaken,
             Ok(line) => {
                 if last.len() == MAX_LOG_LINES {
                     last.pop_front();
@@ -122,7 +130,7 @@ fn wait_until_ready(log: BufReader<ChildStdout>, timeout: Duration) -> StartOutc
     }
 }
 
-/// Sends each line of the log, until the broker ends.
+/// Sends each line of the log, until the server ends.
 fn read_lines(log: BufReader<ChildStdout>, sender: Sender<String>) {
     for line in log.lines().map_while(Result::ok) {
         // Continues without a receiver, so that the pipe never fills.

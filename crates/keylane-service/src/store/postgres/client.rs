@@ -1,0 +1,260 @@
+//! Connections to a PostgreSQL server, and its errors.
+
+use std::error::Error as _;
+use std::fmt;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+use keylane_storage::sqlite::SqliteError;
+use tokio::runtime::{Builder, Handle};
+use tokio_postgres::error::SqlState;
+use tokio_postgres::{Client, Error};
+use tokio_postgres_rustls::MakeRustlsConnect;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::settings::PostgresSettings;
+use super::tls;
+use crate::store::error::{ReadError, StoreDamage};
+
+/// SQLSTATE of the error with which the database refuses a transaction of a node that does not own the store.
+pub(super) const NOT_OWNER: &str = "KL001";
+
+/// Oldest version of the server that is supported.
+const MIN_VERSION: i32 = 13_00_00;
+
+/// Time after which a peer that does not answer counts as gone.
+const PEER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Error of a database, by its consequence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum DatabaseError {
+    /// Nothing was written, and another attempt may succeed: the server cannot be reached, ends, or writes nothing now.
+    Unavailable(Arc<str>),
+    /// Nothing was written: the server has no room.
+    Full,
+    /// Another node owns the store.
+    NotOwner,
+    /// Rows or pages are damaged.
+    Damaged(Arc<str>),
+    /// Something else, which another attempt does not mend.
+    Other(Arc<str>),
+}
+
+impl DatabaseError {
+    /// Returns the cause, for messages.
+    pub(super) fn why(&self) -> Arc<str> {
+        match self {
+            DatabaseError::Full => "the database is full".into(),
+            DatabaseError::NotOwner => {
+                "another node has taken the store over; this node must start again".into()
+            }
+            DatabaseError::Unavailable(why)
+            | DatabaseError::Damaged(why)
+            | DatabaseError::Other(why) => Arc::clone(why),
+        }
+    }
+}
+
+impl From<Error> for DatabaseError {
+    fn from(error: Error) -> Self {
+        let why: Arc<str> = text_of(&error).into();
+        let Some(refused) = error.as_db_error() else {
+            // Of the client itself: the connection has ended, or could not be made.
+            let is_ours = error.to_string().contains("serializing");
+            return if is_ours {
+                DatabaseError::Other(why)
+            } else {
+                DatabaseError::Unavailable(why)
+            };
+        };
+        let code = refused.code();
+        match code.code() {
+            NOT_OWNER => DatabaseError::NotOwner,
+            "53100" => DatabaseError::Full,
+            "XX001" | "XX002" => DatabaseError::Damaged(why),
+            // The server stops, starts, has too many connections, or was told to end; or it waited too long.
+            other if ["08", "53", "57"].contains(&&other[..2]) => DatabaseError::Unavailable(why),
+            _ if [
+                SqlState::READ_ONLY_SQL_TRANSACTION,
+                SqlState::LOCK_NOT_AVAILABLE,
+                SqlState::T_R_DEADLOCK_DETECTED,
+                SqlState::T_R_SERIALIZATION_FAILURE,
+            ]
+            .contains(code) =>
+            {
+                DatabaseError::Unavailable(why)
+            }
+            _ => DatabaseError::Other(why),
+        }
+    }
+}
+
+/// Returns an error with its causes, of which the first often says little.
+fn text_of(error: &Error) -> String {
+    if let Some(refused) = error.as_db_error() {
+        return format!("{} (SQLSTATE {})", refused.message(), refused.code().code());
+    }
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}
+
+impl fmt::Display for DatabaseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.why())
+    }
+}
+
+impl From<DatabaseError> for SqliteError {
+    fn from(error: DatabaseError) -> Self {
+        match error {
+            DatabaseError::Unavailable(_) => SqliteError::Busy,
+            DatabaseError::Full => SqliteError::Full,
+            other => SqliteError::Broken(other.why()),
+        }
+    }
+}
+
+impl From<DatabaseError> for ReadError {
+    fn from(error: DatabaseError) -> Self {
+        match error {
+            DatabaseError::Unavailable(why) => ReadError::Unavailable { why },
+            DatabaseError::Damaged(why) => {
+                ReadError::Damaged(StoreDamage::File { why: why.to_string() })
+            }
+            other => ReadError::Sqlite { why: other.why() },
+        }
+    }
+}
+
+/// History of a server: what changes when a standby is promoted, or when another server answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ServerHistory {
+    /// Identifier of the cluster of databases, which its standbys share.
+    system: String,
+    /// Number of its timeline, which a promotion raises.
+    timeline: String,
+}
+
+impl fmt::Display for ServerHistory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.system, self.timeline)
+    }
+}
+
+/// Source of connections to one database. They run on a thread of their own, until it is dropped.
+pub(super) struct Clients {
+    settings: PostgresSettings,
+    tls: MakeRustlsConnect,
+    runtime: Handle,
+    _end: DropGuard,
+}
+
+impl Clients {
+    /// Starts the thread of the connections.
+    ///
+    /// # Errors
+    /// If it cannot run, or the settings of TLS are wrong.
+    pub(super) fn new(settings: &PostgresSettings) -> Result<Self, DatabaseError> {
+        let other = |why: String| DatabaseError::Other(why.into());
+        let root = settings.root_certificate.as_deref();
+        let tls = tls::connector(settings.verification, root).map_err(other)?;
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| other(error.to_string()))?;
+        let (handle, ended) = (runtime.handle().clone(), CancellationToken::new());
+        let end = ended.clone().drop_guard();
+        thread::Builder::new()
+            .name("keylane-postgres".into())
+            .spawn(move || runtime.block_on(ended.cancelled()))
+            .map_err(|error| other(error.to_string()))?;
+        Ok(Clients { settings: settings.clone(), tls, runtime: handle, _end: end })
+    }
+
+    /// Opens a connection, whose statements see the tables of the store and wait for the disk.
+    ///
+    /// # Errors
+    /// If the server cannot be reached or refuses the connection, or is one that no store can be in.
+    pub(super) fn connect(&self) -> Result<(Client, ServerHistory), DatabaseError> {
+        let (mut config, tls) = (self.settings.config.clone(), self.tls.clone());
+        config.tcp_user_timeout(PEER_TIMEOUT).keepalives_idle(PEER_TIMEOUT);
+        let connected = self.runtime.spawn(async move {
+            let (client, connection) = config.connect(tls).await?;
+            // It ends with the client, or with an error that the client's next statement gets.
+            tokio::spawn(connection);
+            let history = prepare(&client).await?;
+            Ok::<_, DatabaseError>((client, history))
+        });
+        wait(connected).unwrap_or_else(|error| Err(DatabaseError::Other(error.to_string().into())))
+    }
+}
+
+impl fmt::Debug for Clients {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Clients").field(&self.settings).finish()
+    }
+}
+
+/// Prepares a connection, and checks that its server can have a store.
+async fn prepare(client: &Client) -> Result<ServerHistory, DatabaseError> {
+    let facts = "SELECT current_setting('server_version_num')::int, pg_is_in_recovery(),
+                        current_setting('transaction_read_only')::bool,
+                        current_setting('synchronous_commit'),
+                        (SELECT system_identifier::text FROM pg_control_system())";
+    let row = client.query_one(facts, &[]).await?;
+    let (version, is_standby, is_read_only): (i32, bool, bool) =
+        (row.get(0), row.get(1), row.get(2));
+    let unavailable = |why: &str| Err(DatabaseError::Unavailable(why.into()));
+    if version < MIN_VERSION {
+        let why = format!(
+            "the server is PostgreSQL {}, and a store needs {} or later",
+            version / 10_000,
+            MIN_VERSION / 10_000
+        );
+        return Err(DatabaseError::Other(why.into()));
+    }
+    if is_standby {
+        return unavailable("the server is a standby, which writes nothing until it is promoted");
+    }
+    if is_read_only {
+        return unavailable("the database, or the role, is set to read-only transactions");
+    }
+    let (commit, system): (String, String) = (row.get(3), row.get(4));
+    let mut session = "SET search_path TO keylane".to_owned();
+    if ["off", "local"].contains(&&*commit) {
+        // Otherwise an acknowledged job could be lost.
+        session.push_str("; SET synchronous_commit TO on");
+    }
+    client.batch_execute(&session).await?;
+    // Its first eight characters are the number of the timeline.
+    let timeline = "SELECT substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)";
+    let timeline = client.query_one(timeline, &[]).await?.get(0);
+    Ok(ServerHistory { system, timeline })
+}
+
+/// Waits for a future on this thread, whatever else runs on it.
+pub(super) fn wait<T>(future: impl Future<Output = T>) -> T {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let (mut future, mut context) = (pin!(future), Context::from_waker(&waker));
+    loop {
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(value) => return value,
+            Poll::Pending => thread::park(),
+        }
+    }
+}

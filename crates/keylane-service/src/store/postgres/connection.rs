@@ -1,0 +1,303 @@
+//! The tables of a store in PostgreSQL, as one connection sees them.
+//!
+//! A statement without rows is not sent at once, but together with the next one that is waited for: a transaction that reads
+//! nothing is sent as a whole, and costs one round trip. The server executes statements in the order in which they are sent, so
+//! each sees the effects of those before it. The first one that fails gives its error to the one that is waited for.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::error::Error as StdError;
+use std::fmt::Write as _;
+use std::future::{Future, poll_fn};
+use std::ops::ControlFlow;
+use std::pin::{Pin, pin};
+use std::task::Poll;
+
+use bytes::{BufMut, BytesMut};
+use futures_util::StreamExt;
+use futures_util::future::{MaybeDone, maybe_done};
+use keylane_storage::sqlite::SqliteError;
+use tokio_postgres::types::{FromSql, IsNull, ToSql, Type};
+use tokio_postgres::{Client, Row, Statement};
+
+use super::client::{DatabaseError, wait};
+use crate::store::connection::{
+    Parameter, RowVisitor, Snapshot, StoreConnection, StoredRow, StoredValue,
+};
+use crate::store::error::ReadError;
+
+/// Connection to the database of a store.
+pub(super) struct PostgresConnection {
+    client: Client,
+    /// Prepared statements, by their texts.
+    prepared: RefCell<HashMap<String, Statement>>,
+    /// Statements that are sent with the next one that is waited for.
+    unsent: RefCell<Vec<(Statement, Vec<OwnedParameter>)>>,
+    /// First error of the connection since the last look, for the owner to act on.
+    error: RefCell<Option<DatabaseError>>,
+}
+
+impl PostgresConnection {
+    pub(super) fn new(client: Client) -> Self {
+        PostgresConnection {
+            client,
+            prepared: RefCell::default(),
+            unsent: RefCell::default(),
+            error: RefCell::default(),
+        }
+    }
+
+    /// Returns whether the connection has ended.
+    pub(super) fn is_closed(&self) -> bool {
+        self.client.is_closed()
+    }
+
+    /// Returns the first error since the last call.
+    pub(super) fn take_error(&self) -> Option<DatabaseError> {
+        self.error.take()
+    }
+
+    /// Adds a statement to those that are sent with the next one that is waited for.
+    pub(super) fn add(&self, sql: &str, parameters: &[Parameter<'_>]) -> Result<(), DatabaseError> {
+        let statement = self.note(self.prepare(sql))?;
+        let parameters = parameters.iter().map(OwnedParameter::from).collect();
+        self.unsent.borrow_mut().push((statement, parameters));
+        Ok(())
+    }
+
+    /// Sends the statements that were added, and waits until all are executed.
+    pub(super) fn send(&self) -> Result<(), DatabaseError> {
+        let unsent = self.unsent.take();
+        if unsent.is_empty() {
+            return Ok(());
+        }
+        let executed = unsent
+            .iter()
+            .map(|(statement, parameters)| {
+                Box::pin(maybe_done(self.client.execute_raw(statement, parameters)))
+            })
+            .collect();
+        self.note(wait(in_order(executed)).map(drop))
+    }
+
+    /// Forgets the statements that were added and not sent.
+    pub(super) fn forget(&self) {
+        self.unsent.borrow_mut().clear();
+    }
+
+    /// Executes a statement without parameters or rows.
+    pub(super) fn run(&self, sql: &str) -> Result<(), DatabaseError> {
+        self.send()?;
+        self.note(wait(self.client.batch_execute(sql)).map_err(DatabaseError::from))
+    }
+
+    /// Executes a statement. Returns the number of changed rows.
+    pub(super) fn change(
+        &self,
+        sql: &str,
+        parameters: &[Parameter<'_>],
+    ) -> Result<u64, DatabaseError> {
+        self.send()?;
+        let statement = self.note(self.prepare(sql))?;
+        let parameters = parameters.iter().map(OwnedParameter::from);
+        let executed = wait(self.client.execute_raw(&statement, parameters));
+        self.note(executed.map_err(DatabaseError::from))
+    }
+
+    fn prepare(&self, sql: &str) -> Result<Statement, DatabaseError> {
+        if let Some(statement) = self.prepared.borrow().get(sql) {
+            return Ok(statement.clone());
+        }
+        let statement = wait(self.client.prepare(&numbered(sql)))?;
+        self.prepared.borrow_mut().insert(sql.to_owned(), statement.clone());
+        Ok(statement)
+    }
+
+    /// Keeps the first error for the owner of the connection.
+    fn note<T>(&self, result: Result<T, DatabaseError>) -> Result<T, DatabaseError> {
+        result.inspect_err(|error| {
+            self.error.borrow_mut().get_or_insert_with(|| error.clone());
+        })
+    }
+
+    fn visit(
+        &self,
+        sql: &str,
+        parameters: &[Parameter<'_>],
+        then: &mut RowVisitor<'_>,
+    ) -> Result<(), ReadError> {
+        self.send()?;
+        let statement = self.note(self.prepare(sql))?;
+        let parameters = parameters.iter().map(OwnedParameter::from);
+        let rows = wait(self.client.query_raw(&statement, parameters));
+        let mut rows = pin!(self.note(rows.map_err(DatabaseError::from))?);
+        while let Some(row) = wait(rows.next()) {
+            let row = self.note(row.map_err(DatabaseError::from))?;
+            if then(&row)? == ControlFlow::Break(()) {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+type Executed<F> = Pin<Box<MaybeDone<F>>>;
+
+/// Waits for the results of statements, which are sent in this order. Returns the first error.
+async fn in_order<F: Future<Output = Result<u64, tokio_postgres::Error>>>(
+    mut statements: Vec<Executed<F>>,
+) -> Result<u64, DatabaseError> {
+    // A statement is sent when its future is polled for the first time.
+    poll_fn(|context| {
+        for statement in &mut statements {
+            let _ = statement.as_mut().poll(context);
+        }
+        Poll::Ready(())
+    })
+    .await;
+    let mut changed = 0;
+    for mut statement in statements {
+        statement.as_mut().await;
+        changed = statement.as_mut().take_output().expect("it has been awaited")?;
+    }
+    Ok(changed)
+}
+
+impl StoreConnection for PostgresConnection {
+    fn for_each_row(
+        &self,
+        sql: &str,
+        parameters: &[Parameter<'_>],
+        then: &mut RowVisitor<'_>,
+    ) -> Result<(), ReadError> {
+        self.visit(sql, parameters, then)
+    }
+
+    fn execute(&self, sql: &str, parameters: &[Parameter<'_>]) -> Result<(), SqliteError> {
+        Ok(self.add(sql, parameters)?)
+    }
+
+    fn execute_counted(
+        &self,
+        sql: &str,
+        parameters: &[Parameter<'_>],
+    ) -> Result<usize, SqliteError> {
+        Ok(self.change(sql, parameters)? as usize)
+    }
+
+    fn snapshot(&self) -> Result<Snapshot<'_>, ReadError> {
+        self.run("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")?;
+        // A connection that has ended has no transaction either.
+        Ok(Snapshot::until(|| drop(self.run("ROLLBACK"))))
+    }
+
+    fn highest_audit_number(&self) -> Result<i64, ReadError> {
+        let connection: &dyn StoreConnection = self;
+        let kept = connection.first("SELECT number FROM audit_number", &[], |row| row.number(0))?;
+        Ok(kept.unwrap_or(0))
+    }
+
+    fn keep_audit_number(&self, number: u64) -> Result<(), SqliteError> {
+        let sql = "INSERT INTO audit_number (one, number) VALUES (1, ?1)
+                   ON CONFLICT (one) DO UPDATE SET number = excluded.number";
+        Ok(self.add(sql, &[number.into()])?)
+    }
+
+    fn rebuild_state_index(&self) -> Result<(), SqliteError> {
+        // The server keeps its indexes in agreement with the rows.
+        Ok(())
+    }
+}
+
+/// Returns a statement with PostgreSQL's form of parameters.
+fn numbered(sql: &str) -> String {
+    let mut numbered = String::with_capacity(sql.len());
+    let mut parts = sql.split('?');
+    numbered.push_str(parts.next().unwrap_or_default());
+    for part in parts {
+        let _ = write!(numbered, "${part}");
+    }
+    numbered
+}
+
+impl StoredRow for Row {
+    fn value(&self, column: usize) -> Result<StoredValue<'_>, ReadError> {
+        self.try_get(column).map_err(|error| ReadError::from(DatabaseError::from(error)))
+    }
+}
+
+impl<'a> FromSql<'a> for StoredValue<'a> {
+    fn from_sql(kind: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn StdError + Sync + Send>> {
+        Ok(match *kind {
+            Type::INT8 => StoredValue::Number(i64::from_sql(kind, raw)?),
+            Type::INT4 => StoredValue::Number(i32::from_sql(kind, raw)?.into()),
+            Type::BOOL => StoredValue::Number(bool::from_sql(kind, raw)?.into()),
+            Type::BYTEA => StoredValue::Bytes(raw),
+            _ => StoredValue::Other,
+        })
+    }
+
+    fn from_sql_null(_: &Type) -> Result<Self, Box<dyn StdError + Sync + Send>> {
+        Ok(StoredValue::Null)
+    }
+
+    fn accepts(_: &Type) -> bool {
+        true
+    }
+}
+
+/// Value for a parameter of a statement that is sent later. Text is in columns of bytes, as is everything else that is not a number: the
+/// database could not keep a zero character.
+#[derive(Clone, Debug)]
+enum OwnedParameter {
+    Null,
+    Number(i64),
+    Bytes(Vec<u8>),
+}
+
+impl From<&Parameter<'_>> for OwnedParameter {
+    fn from(parameter: &Parameter<'_>) -> Self {
+        match parameter {
+            Parameter::Null => OwnedParameter::Null,
+            Parameter::Number(number) => OwnedParameter::Number(*number),
+            Parameter::Text(text) => OwnedParameter::Bytes(text.as_bytes().to_vec()),
+            Parameter::Bytes(bytes) => OwnedParameter::Bytes(bytes.to_vec()),
+        }
+    }
+}
+
+impl ToSql for OwnedParameter {
+    fn to_sql(
+        &self,
+        kind: &Type,
+        out: &mut BytesMut,
+    ) -> Result<IsNull, Box<dyn StdError + Sync + Send>> {
+        match (self, kind) {
+            (OwnedParameter::Null, _) => return Ok(IsNull::Yes),
+            (OwnedParameter::Number(number), &Type::INT8) => out.put_i64(*number),
+            (OwnedParameter::Number(number), &Type::INT4) => out.put_i32((*number).try_into()?),
+            (OwnedParameter::Bytes(bytes), &Type::BYTEA) => out.put_slice(bytes),
+            (value, kind) => return Err(format!("{value:?} is no value for {kind}").into()),
+        }
+        Ok(IsNull::No)
+    }
+
+    fn accepts(_: &Type) -> bool {
+        true
+    }
+
+    tokio_postgres::types::to_sql_checked!();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_are_numbered_as_the_server_wants_them() {
+        let sql = "SELECT 1 FROM job WHERE number = ?1 AND state < ?12 LIMIT ?2";
+        let wanted = "SELECT 1 FROM job WHERE number = $1 AND state < $12 LIMIT $2";
+        assert_eq!(numbered(sql), wanted);
+        assert_eq!(numbered("SELECT 1"), "SELECT 1");
+    }
+}

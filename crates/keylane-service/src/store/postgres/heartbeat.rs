@@ -1,0 +1,131 @@
+//! Heartbeats of the owner of a store, and its lease: the time up to which it may start work.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use super::client::{Clients, DatabaseError};
+use super::connection::PostgresConnection;
+use super::ownership::{LEASE, Nonce, boot_time};
+
+/// Interval between two heartbeats.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Time up to which a node may start work.
+#[derive(Debug, Default)]
+pub(in crate::store) struct Lease {
+    /// Milliseconds since the start of the machine. Relaxed: it passes no data.
+    until: AtomicU64,
+}
+
+impl Lease {
+    /// Returns whether the node may start work now.
+    pub(in crate::store) fn holds(&self) -> bool {
+        boot_time().as_millis() < self.until.load(Ordering::Relaxed).into()
+    }
+
+    /// Extends the lease from a heartbeat that began to be sent at `sent`.
+    fn extend(&self, sent: Duration) {
+        let until = u64::try_from((sent + LEASE).as_millis()).unwrap_or(u64::MAX);
+        self.until.store(until, Ordering::Relaxed);
+    }
+
+    /// Ends the lease.
+    fn end(&self) {
+        self.until.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Thread that sends heartbeats until it is dropped.
+pub(super) struct Heartbeats {
+    end: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Heartbeats {
+    /// Starts the heartbeats of a node that owns the store.
+    ///
+    /// # Errors
+    /// If the first one fails.
+    pub(super) fn start(
+        clients: Arc<Clients>,
+        node: Nonce,
+        lease: Arc<Lease>,
+    ) -> Result<Self, DatabaseError> {
+        let mut beats = Beats { clients, node, lease, connection: None };
+        beats.send()?;
+        let (end, ended) = channel();
+        let thread = thread::Builder::new().name("keylane-heartbeat".into());
+        let thread = thread.spawn(move || beats.run(&ended));
+        let thread = thread.map_err(|error| DatabaseError::Other(error.to_string().into()))?;
+        Ok(Heartbeats { end: Some(end), thread: Some(thread) })
+    }
+}
+
+impl Drop for Heartbeats {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl fmt::Debug for Heartbeats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Heartbeats").finish_non_exhaustive()
+    }
+}
+
+struct Beats {
+    clients: Arc<Clients>,
+    node: Nonce,
+    lease: Arc<Lease>,
+    connection: Option<PostgresConnection>,
+}
+
+impl Beats {
+    fn run(mut self, ended: &Receiver<()>) {
+        let mut fails = false;
+        while ended.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
+            match self.send() {
+                Ok(()) if std::mem::take(&mut fails) => {
+                    tracing::info!("the database answers again");
+                }
+                Ok(()) => {}
+                Err(error) => {
+                    if !std::mem::replace(&mut fails, true) {
+                        tracing::error!(
+                            %error,
+                            "the database does not answer; nothing starts until it does"
+                        );
+                    }
+                    self.connection = None;
+                }
+            }
+        }
+        self.lease.end();
+    }
+
+    fn send(&mut self) -> Result<(), DatabaseError> {
+        let connection = match &self.connection {
+            Some(connection) if !connection.is_closed() => connection,
+            _ => self.connection.insert(PostgresConnection::new(self.clients.connect()?.0)),
+        };
+        let sent = boot_time();
+        // Only of the owner: after a takeover nothing is written, and the lease ends.
+        let sql = "INSERT INTO heartbeat (node, number)
+                   SELECT node, 1 FROM term WHERE node = ?1
+                   ON CONFLICT (node) DO UPDATE SET number = heartbeat.number + 1";
+        match connection.change(sql, &[(&self.node).into()])? {
+            0 => Err(DatabaseError::NotOwner),
+            _ => {
+                self.lease.extend(sent);
+                Ok(())
+            }
+        }
+    }
+}

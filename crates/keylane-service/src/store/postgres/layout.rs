@@ -1,0 +1,200 @@
+//! Tables of a store in PostgreSQL, in the schema `keylane`, and their migrations.
+//!
+//! The columns are those of the SQLite file (`README.md` of the store), with two differences: each whole number is a `bigint`, and
+//! everything else is `bytea`, texts too, because a text of the database cannot have a zero character and depends on its encoding.
+
+use super::client::DatabaseError;
+use super::connection::PostgresConnection;
+use super::ownership::failure;
+use crate::store::connection::StoreConnection;
+
+/// Number of the advisory lock under which tables are created and migrated: `KLS1`.
+const LOCK: i64 = 0x4b4c_5331;
+
+/// Migration to each version, from 1 on.
+const MIGRATIONS: &[&str] = &[FIRST];
+
+const FIRST: &str = "
+    CREATE SCHEMA IF NOT EXISTS keylane;
+    CREATE TABLE keylane.layout (
+        one bigint PRIMARY KEY CHECK (one = 1),
+        version bigint NOT NULL
+    );
+    INSERT INTO keylane.layout VALUES (1, 0);
+    CREATE TABLE keylane.term (
+        one bigint PRIMARY KEY CHECK (one = 1),
+        epoch bigint NOT NULL,
+        node bytea,
+        writer bytea,
+        history bytea
+    );
+    INSERT INTO keylane.term VALUES (1, 0, NULL, NULL, NULL);
+    CREATE TABLE keylane.heartbeat (
+        node bytea PRIMARY KEY,
+        number bigint NOT NULL
+    ) WITH (fillfactor = 20);
+    CREATE TABLE keylane.meta (
+        one bigint PRIMARY KEY CHECK (one = 1),
+        id bytea NOT NULL,
+        boot bigint NOT NULL,
+        clean bigint NOT NULL,
+        commits bigint NOT NULL,
+        numbers bigint NOT NULL,
+        entered bigint NOT NULL,
+        seal bytea NOT NULL,
+        unfinished bytea
+    ) WITH (fillfactor = 20);
+    CREATE TABLE keylane.job (
+        number bigint PRIMARY KEY,
+        state bigint NOT NULL,
+        status bytea NOT NULL,
+        id bytea NOT NULL,
+        entered bigint NOT NULL,
+        created_ms bigint NOT NULL,
+        total bigint NOT NULL,
+        kind bytea NOT NULL,
+        head bytea NOT NULL,
+        chunk bytea
+    );
+    CREATE INDEX job_by_state ON keylane.job (state, number) WHERE state <> 16;
+    CREATE TABLE keylane.chunk (
+        place bigint PRIMARY KEY,
+        count bigint NOT NULL,
+        body bytea NOT NULL
+    );
+    CREATE TABLE keylane.outcome (
+        place bigint PRIMARY KEY,
+        count bigint NOT NULL,
+        numbers bytea NOT NULL,
+        body bytea NOT NULL
+    );
+    CREATE TABLE keylane.log (
+        place bigint NOT NULL,
+        nth bigint NOT NULL,
+        body bytea NOT NULL,
+        PRIMARY KEY (place, nth)
+    );
+    CREATE TABLE keylane.started (
+        number bigint PRIMARY KEY,
+        body bytea NOT NULL
+    );
+    CREATE TABLE keylane.loose (job bigint PRIMARY KEY);
+    CREATE TABLE keylane.key (
+        name bytea PRIMARY KEY,
+        state bigint NOT NULL,
+        since_ms bigint NOT NULL,
+        reason bytea NOT NULL,
+        seal bytea NOT NULL
+    );
+    CREATE TABLE keylane.idempotency (
+        scope bytea NOT NULL,
+        key bytea NOT NULL,
+        expires_ms bigint NOT NULL,
+        body_hash bytea NOT NULL,
+        id bytea NOT NULL,
+        seal bytea NOT NULL,
+        PRIMARY KEY (scope, key)
+    );
+    CREATE INDEX idempotency_by_end ON keylane.idempotency (expires_ms);
+    CREATE TABLE keylane.alias (
+        name bytea PRIMARY KEY,
+        job bigint NOT NULL,
+        id bytea NOT NULL,
+        body_hash bytea NOT NULL,
+        seal bytea NOT NULL
+    );
+    CREATE INDEX alias_by_job ON keylane.alias (job);
+    CREATE TABLE keylane.schedule (
+        name bytea PRIMARY KEY,
+        version bigint NOT NULL,
+        body bytea NOT NULL,
+        seal bytea NOT NULL
+    );
+    CREATE TABLE keylane.setting (
+        name bytea PRIMARY KEY,
+        body bytea NOT NULL,
+        seal bytea NOT NULL
+    );
+    CREATE TABLE keylane.audit (
+        number bigint PRIMARY KEY,
+        at_ms bigint NOT NULL,
+        who bytea NOT NULL,
+        what bytea NOT NULL,
+        job bytea,
+        body bytea NOT NULL,
+        seal bytea NOT NULL
+    );
+    CREATE TABLE keylane.audit_number (
+        one bigint PRIMARY KEY CHECK (one = 1),
+        number bigint NOT NULL
+    );
+    CREATE FUNCTION keylane.check_writer(wanted bytea, expected bigint) RETURNS bigint
+    LANGUAGE plpgsql SET search_path = keylane AS $check$
+    BEGIN
+        PERFORM 1 FROM term WHERE one = 1 AND writer = wanted FOR SHARE;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'another node has taken the store over' USING ERRCODE = 'KL001';
+        END IF;
+        PERFORM 1 FROM meta WHERE one = 1 AND commits = expected;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'the database does not have the last transaction of this node'
+            USING ERRCODE = 'KL002';
+        END IF;
+        RETURN expected;
+    END
+    $check$;
+";
+
+/// Error of the tables.
+#[derive(Debug)]
+pub(super) enum LayoutError {
+    Database(DatabaseError),
+    /// A later version of this program has created the tables, in this version.
+    Later(i64),
+}
+
+impl From<DatabaseError> for LayoutError {
+    fn from(error: DatabaseError) -> Self {
+        LayoutError::Database(error)
+    }
+}
+
+/// Creates the tables, or migrates them to this version.
+///
+/// # Errors
+/// If the role may not do that, the tables are of a later version, or the database fails.
+pub(super) fn prepare(connection: &PostgresConnection) -> Result<(), LayoutError> {
+    connection.run(&format!("BEGIN; SELECT pg_advisory_xact_lock({LOCK})"))?;
+    let prepared = migrate(connection);
+    let end = if prepared.is_ok() { "COMMIT" } else { "ROLLBACK" };
+    let ended = connection.run(end);
+    prepared?;
+    Ok(ended?)
+}
+
+fn migrate(connection: &PostgresConnection) -> Result<(), LayoutError> {
+    let last = MIGRATIONS.len() as i64;
+    let version = version(connection)?;
+    if version > last {
+        return Err(LayoutError::Later(version));
+    }
+    for (number, migration) in (1..).zip(MIGRATIONS).skip(version as usize) {
+        connection.run(migration)?;
+        connection.run(&format!("UPDATE keylane.layout SET version = {number}"))?;
+    }
+    Ok(())
+}
+
+/// Returns the version of the tables, 0 if there are none.
+fn version(connection: &PostgresConnection) -> Result<i64, LayoutError> {
+    let tables: &dyn StoreConnection = connection;
+    let read = |sql: &str| {
+        let number = tables.first(sql, &[], |row| row.number(0));
+        number.map_err(|error| failure(connection, error))
+    };
+    let exists = "SELECT (to_regclass('keylane.layout') IS NOT NULL)";
+    if read(exists)? != Some(1) {
+        return Ok(0);
+    }
+    Ok(read("SELECT version FROM keylane.layout")?.unwrap_or(0))
+}

@@ -1,0 +1,20 @@
+//! Store in PostgreSQL: the tables of a store in a database that several nodes reach, of which one at a time owns it.
+//!
+//! `README.md` beside this file has the protocol, and why no acknowledged write is lost and no two nodes schedule one store.
+
+mod client;
+mod connection;
+mod database;
+mod heartbeat;
+mod layout;
+mod open;
+mod ownership;
+mod password_file;
+mod readers;
+mod settings;
+mod tls;
+
+pub(super) use heartbeat::Lease;
+pub(super) use open::open;
+pub(super) use readers::PostgresReaders;
+pub use settings::{PostgresSettings, PostgresUrlError};

@@ -1,0 +1,185 @@
+//! Opening of a store in PostgreSQL: the tables, the ownership, and the start of the writer.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use super::client::{Clients, DatabaseError, ServerHistory};
+use super::connection::PostgresConnection;
+use super::database::{PostgresDatabase, nonce};
+use super::heartbeat::{Heartbeats, Lease};
+use super::layout::{self, LayoutError};
+use super::ownership::{self, failure};
+use super::readers::PostgresReaders;
+use super::settings::PostgresSettings;
+use crate::ids::JobNumber;
+use crate::store::boot_number;
+use crate::store::connection::StoreConnection;
+use crate::store::error::{ReadError, StoreDamage, StoreOpenError};
+use crate::store::handle::{OpenedStore, Store, StoreDatabase};
+use crate::store::read;
+use crate::store::recover::RecoveredJobs;
+use crate::store::settings::StoreSettings;
+use crate::store::shared::StoreShared;
+use crate::store::store_dependencies::Outside;
+use crate::store::tables::MetaRow;
+use crate::store::writer::StoreWriter;
+use crate::store::writer_database::WriterDatabase;
+use crate::store::writer_state::{OpeningValues, WriterState};
+
+/// Interval between two attempts to reach a server that does not answer.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Opens the store in a database, which it creates there if there is none. Waits for the server, and for the end of
+/// another node that owns the store. `path` is that of the node's own files.
+pub(in crate::store) fn open(
+    postgres: &PostgresSettings,
+    path: &Path,
+    settings: &StoreSettings,
+    outside: &Outside,
+) -> Result<(Store, RecoveredJobs), StoreOpenError> {
+    let failed = |error: DatabaseError| StoreOpenError::Database {
+        address: postgres.to_string(),
+        why: error.why(),
+    };
+    let clients = Arc::new(Clients::new(postgres).map_err(failed)?);
+    let (connection, history) = connect(&clients).map_err(failed)?;
+    layout::prepare(&connection).map_err(|error| match error {
+        LayoutError::Database(error) => failed(error),
+        LayoutError::Later(version) => {
+            let why = format!("its tables have version {version}, of a later keylane");
+            failed(DatabaseError::Other(why.into()))
+        }
+    })?;
+    let (node, writer) = (nonce(outside), nonce(outside));
+    ownership::acquire(&clients, &connection, &node, &writer).map_err(failed)?;
+    let lease = Arc::new(Lease::default());
+    let heartbeats = Heartbeats::start(Arc::clone(&clients), node, Arc::clone(&lease));
+    let heartbeats = Some(heartbeats.map_err(failed)?);
+    let (was, is_copy) = recorded(&connection, &history, outside).map_err(failed)?;
+    let mut database = PostgresDatabase {
+        heartbeats,
+        clients: Arc::clone(&clients),
+        connection,
+        history,
+        node,
+        writer,
+        commits: was.commits,
+        outside: outside.clone(),
+        is_away: false,
+    };
+    let reading = |error: ReadError| match error {
+        ReadError::Damaged(damage) => StoreOpenError::Damaged(damage),
+        other => failed(DatabaseError::Other(other.to_string().into())),
+    };
+    let (unfinished, count) = unfinished(database.connection(), &was).map_err(reading)?;
+    let beside = Some(was.boot).filter(|_| !is_copy);
+    let boot = boot_number::next(was.boot, beside, outside.now_ms() / 1000, outside.random());
+    let commits = was.commits + 1;
+    let meta = MetaRow { boot, clean: false, unfinished: Some(count), commits, ..was.clone() };
+    record_opening(&mut database, &meta)
+        .map_err(|error| failed(DatabaseError::Other(format!("{error:?}").into())))?;
+    let opened = OpeningValues { boot, unfinished: count };
+    let state = WriterState::load(database.connection(), opened).map_err(reading)?;
+    let loose = loose(database.connection()).map_err(reading)?;
+    let marks = state.marks.all();
+    let was_clean = was.clean || was.boot == 0;
+    let shared = Arc::new(StoreShared::new(settings.max_waiting_bytes, &meta, was_clean));
+    let writer = StoreWriter {
+        database: Box::new(database),
+        state,
+        is_state_old: false,
+        shared: Arc::clone(&shared),
+        loose,
+        resting: false,
+        opened,
+    };
+    let outside = outside.clone();
+    let opened = OpenedStore { path: path.to_owned(), boot, opened_full: false, outside };
+    let join = opened.outside.writers.start(writer);
+    let join = join.map_err(StoreOpenError::io("start the writer of the store", path))?;
+    let readers = StoreDatabase::Postgres(PostgresReaders::new(clients), lease);
+    let store = Store::new(opened, shared, readers, join, settings.max_cache_bytes);
+    let recovered = RecoveredJobs::new(store.clone(), was_clean, unfinished, marks, settings)
+        .map_err(reading)?;
+    Ok((store, recovered))
+}
+
+/// Connects, and waits for a server that does not answer.
+fn connect(clients: &Clients) -> Result<(PostgresConnection, ServerHistory), DatabaseError> {
+    let mut is_told = false;
+    loop {
+        match clients.connect() {
+            Ok((client, history)) => return Ok((PostgresConnection::new(client), history)),
+            Err(DatabaseError::Unavailable(why)) => {
+                if !std::mem::replace(&mut is_told, true) {
+                    tracing::error!(%why, "the database cannot be used yet; it is tried again each second");
+                }
+                thread::sleep(RETRY);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Returns the counters of the store, new ones if it is new, and whether it may be a copy of another one: the server, or its
+/// timeline, is another one than at the last opening.
+fn recorded(
+    connection: &PostgresConnection,
+    history: &ServerHistory,
+    outside: &Outside,
+) -> Result<(MetaRow, bool), DatabaseError> {
+    let tables: &dyn StoreConnection = connection;
+    let named = history.to_string();
+    let last = tables.first("SELECT history FROM term", &[], |row| {
+        Ok(row.optional_bytes(0)?.map(<[u8]>::to_vec))
+    });
+    let last = last.map_err(|error| failure(connection, error))?.flatten();
+    let is_copy = last.is_some_and(|last| last != named.as_bytes());
+    connection.change("UPDATE term SET history = ?1", &[named.as_str().into()])?;
+    if let Some(meta) = MetaRow::load(tables).map_err(|error| failure(connection, error))? {
+        return Ok((meta, is_copy));
+    }
+    let id = nonce(outside);
+    let (boot, commits, numbers, entered) = (0, 0, 1, 1);
+    let meta = MetaRow { id, boot, clean: true, commits, numbers, entered, unfinished: Some(0) };
+    // The first transaction finds the counters that it expects.
+    let put = meta.put(tables).map_err(|error| format!("{error:?}"));
+    put.map_err(|why| DatabaseError::Other(why.into()))?;
+    connection.send()?;
+    Ok((meta, is_copy))
+}
+
+/// Records the opening, as the first transaction of this node.
+fn record_opening(
+    database: &mut PostgresDatabase,
+    meta: &MetaRow,
+) -> Result<(), keylane_storage::sqlite::SqliteError> {
+    database.begin()?;
+    meta.put(database.connection())?;
+    database.commit()
+}
+
+/// Returns the unfinished jobs in their order, and their number.
+fn unfinished(
+    connection: &dyn StoreConnection,
+    was: &MetaRow,
+) -> Result<(Vec<(u64, JobNumber)>, u64), ReadError> {
+    let listed = read::unfinished(connection)?;
+    let count = listed.len() as u64;
+    match was.unfinished.and_then(|known| known.checked_sub(count)) {
+        Some(missing) if missing > 0 => {
+            Err(ReadError::Damaged(StoreDamage::MissingJobs { count: missing }))
+        }
+        _ => Ok((listed, count)),
+    }
+}
+
+/// Returns the jobs with chunks but no main row: unfinished uploads.
+fn loose(connection: &dyn StoreConnection) -> Result<VecDeque<JobNumber>, ReadError> {
+    let all =
+        connection.all("SELECT job FROM loose", &[], |row| Ok(JobNumber(row.unsigned(0)?)))?;
+    Ok(all.into())
+}

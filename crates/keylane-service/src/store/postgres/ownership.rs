@@ -1,0 +1,131 @@
+//! Ownership of a store: which node schedules it, and when another one may take it over.
+//!
+//! `term.node` is the owner. Its heartbeats are apart from it, so that they do not wait for its own transactions. A node that wants the store
+//! takes it at once if no node owns it, and otherwise when it has seen the same heartbeat of the same owner for [`SILENCE`]. Both
+//! sides measure durations by their own clocks, which count the sleep of the machine, so no two clocks need agree: an owner
+//! starts nothing more than [`LEASE`] after it began to send its last successful heartbeat (`heartbeat.rs`).
+
+use std::thread;
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+use super::client::{Clients, DatabaseError};
+use super::connection::PostgresConnection;
+use crate::store::connection::StoreConnection;
+use crate::store::error::ReadError;
+
+/// Time without a heartbeat after which another node takes over.
+pub(super) const SILENCE: Duration = Duration::from_secs(5);
+
+/// Time after a heartbeat for which the owner starts work: shorter, so that it has stopped before another node begins.
+pub(super) const LEASE: Duration = Duration::from_secs(4);
+
+/// Interval between two looks at the owner.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// Time for which a takeover waits for a transaction of the former owner before it ends that.
+const PATIENCE: &str = "200ms";
+
+/// Random name of a node, or of a connection of its writer.
+pub(super) type Nonce = [u8; 16];
+
+/// Returns the time since the machine started, its sleep included.
+pub(super) fn boot_time() -> Duration {
+    let now = clock_gettime(ClockId::Boottime);
+    let nanos = u32::try_from(now.tv_nsec).unwrap_or(0);
+    Duration::new(now.tv_sec.try_into().unwrap_or(0), nanos)
+}
+
+/// Owner of the store and its last heartbeat, as a node has seen them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Seen {
+    epoch: i64,
+    node: Option<Vec<u8>>,
+    beat: Option<i64>,
+}
+
+/// Waits until this node may own the store, and makes it the owner. Its writer has the name `writer`.
+///
+/// # Errors
+/// If the database cannot be read or written.
+pub(super) fn acquire(
+    clients: &Clients,
+    connection: &PostgresConnection,
+    node: &Nonce,
+    writer: &Nonce,
+) -> Result<(), DatabaseError> {
+    let mut last = look(connection)?;
+    let mut since = boot_time();
+    let mut is_told = false;
+    loop {
+        if last.node.is_none() || boot_time().saturating_sub(since) >= SILENCE {
+            if take(clients, connection, &last, node, writer)? {
+                return Ok(());
+            }
+        } else if !std::mem::replace(&mut is_told, true) {
+            tracing::info!("another node owns the store; this one takes over when that has ended");
+        }
+        thread::sleep(LOOK);
+        let now = look(connection)?;
+        if now != last {
+            (last, since) = (now, boot_time());
+        }
+    }
+}
+
+fn look(connection: &PostgresConnection) -> Result<Seen, DatabaseError> {
+    let sql = "SELECT term.epoch, term.node, heartbeat.number
+               FROM term LEFT JOIN heartbeat ON heartbeat.node = term.node";
+    let tables: &dyn StoreConnection = connection;
+    let seen = tables.first(sql, &[], |row| {
+        let node = row.optional_bytes(1)?.map(<[u8]>::to_vec);
+        Ok(Seen { epoch: row.number(0)?, node, beat: row.optional_number(2)? })
+    });
+    seen.map_err(|error| failure(connection, error))?
+        .ok_or_else(|| DatabaseError::Other("the table `term` has no row".into()))
+}
+
+/// Becomes the owner unless that has changed since `last`.
+fn take(
+    clients: &Clients,
+    connection: &PostgresConnection,
+    last: &Seen,
+    node: &Nonce,
+    writer: &Nonce,
+) -> Result<bool, DatabaseError> {
+    let sql = "UPDATE term SET epoch = epoch + 1, node = ?1, writer = ?2 WHERE epoch = ?3";
+    let parameters = [node.into(), writer.into(), last.epoch.into()];
+    connection.run(&format!("SET lock_timeout TO '{PATIENCE}'"))?;
+    let tables: &dyn StoreConnection = connection;
+    let taken = tables.execute_counted(sql, &parameters);
+    let error = connection.take_error();
+    connection.run("SET lock_timeout TO 0")?;
+    match (taken, error) {
+        (Ok(changed), _) => Ok(changed == 1),
+        // A transaction of the former owner holds the row, perhaps without its node: the next try finds it gone.
+        (Err(_), Some(DatabaseError::Unavailable(_))) => {
+            end_transactions(clients)?;
+            Ok(false)
+        }
+        (Err(_), Some(error)) => Err(error),
+        (Err(error), None) => Err(DatabaseError::Other(format!("{error:?}").into())),
+    }
+}
+
+/// Ends connections that hold the row of the owner.
+fn end_transactions(clients: &Clients) -> Result<(), DatabaseError> {
+    let (client, _) = clients.connect()?;
+    let connection = PostgresConnection::new(client);
+    connection.run(
+        "SELECT pg_terminate_backend(pid) FROM pg_locks
+         WHERE relation = 'keylane.term'::regclass AND mode = 'RowShareLock' AND granted
+         AND pid <> pg_backend_pid()",
+    )
+}
+
+/// Returns the cause of a failed read.
+pub(super) fn failure(connection: &PostgresConnection, error: ReadError) -> DatabaseError {
+    let cause = connection.take_error();
+    cause.unwrap_or_else(|| DatabaseError::Other(error.to_string().into()))
+}

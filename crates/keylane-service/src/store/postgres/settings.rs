@@ -1,0 +1,209 @@
+//! Address of a PostgreSQL database, in the form that its own tools accept.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use reqwest::Url;
+use tokio_postgres::Config;
+use tokio_postgres::config::SslMode;
+
+use super::password_file;
+use super::tls::Verification;
+
+/// Time for one attempt to connect, unless the address has `connect_timeout`.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Database of a store, with the credentials for it.
+///
+/// It is read from an address such as `postgres://user@host:5432/database?sslmode=verify-full`. The parameters are
+/// those of libpq; `sslmode` and `sslrootcert` decide about TLS as there. Without a password in the address, the variable
+/// `PGPASSWORD` has it, or the file that `passfile`, or the variable `PGPASSFILE`, names: by default `~/.pgpass`.
+///
+/// # Examples
+/// ```
+/// use keylane_service::store::PostgresSettings;
+///
+/// let settings: PostgresSettings = "postgres://ann:secret@db.example/jobs?sslmode=require".parse()?;
+/// // Without the password.
+/// assert_eq!(settings.to_string(), "postgres://ann@db.example/jobs");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct PostgresSettings {
+    pub(super) config: Config,
+    pub(super) verification: Verification,
+    /// File with the authorities that sign the certificate of the server.
+    pub(super) root_certificate: Option<PathBuf>,
+    /// Address without a password.
+    shown: String,
+}
+
+/// Error in the address of a database.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{why}")]
+pub struct PostgresUrlError {
+    why: String,
+}
+
+impl PostgresSettings {
+    /// Returns whether a text is the address of a database, and not a path.
+    #[must_use]
+    pub fn is_address(text: &str) -> bool {
+        text.starts_with("postgres://") || text.starts_with("postgresql://")
+    }
+}
+
+impl FromStr for PostgresSettings {
+    type Err = PostgresUrlError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if !PostgresSettings::is_address(text) {
+            return Err(wrong("the address of a database begins with `postgres://`".into()));
+        }
+        let url = Url::parse(text).map_err(|error| wrong(format!("the address: {error}")))?;
+        let (mut mode, mut root, mut file) = (variable("PGSSLMODE"), None, None);
+        root = root.or_else(|| variable("PGSSLROOTCERT"));
+        let mut rest = url.clone();
+        rest.set_query(None);
+        for (name, value) in url.query_pairs() {
+            match &*name {
+                "sslmode" => mode = Some(value.into_owned()),
+                "sslrootcert" => root = Some(value.into_owned()),
+                "passfile" => file = Some(value.into_owned()),
+                _ => drop(rest.query_pairs_mut().append_pair(&name, &value)),
+            }
+        }
+        let mut config: Config = rest.as_str().parse().map_err(|error| {
+            // Its source names the parameter.
+            let source = std::error::Error::source(&error).map(|source| format!(": {source}"));
+            wrong(format!("the address: {error}{}", source.unwrap_or_default()))
+        })?;
+        if config.get_hosts().is_empty() {
+            return Err(wrong("the address names no host: postgres://HOST/DATABASE".into()));
+        }
+        let (ssl_mode, verification) = tls_of(mode.as_deref(), root.is_some())?;
+        config.ssl_mode(ssl_mode);
+        if config.get_connect_timeout().is_none() {
+            config.connect_timeout(CONNECT_TIMEOUT);
+        }
+        if config.get_application_name().is_none() {
+            config.application_name("keylane");
+        }
+        if config.get_password().is_none()
+            && let Some(password) = password(&config, file.map(PathBuf::from))?
+        {
+            config.password(password);
+        }
+        let mut shown = url;
+        shown.set_query(None);
+        let _ = shown.set_password(None);
+        Ok(PostgresSettings {
+            config,
+            verification,
+            root_certificate: root.map(PathBuf::from),
+            shown: shown.into(),
+        })
+    }
+}
+
+/// Returns the meaning of libpq's `sslmode`.
+fn tls_of(mode: Option<&str>, has_root: bool) -> Result<(SslMode, Verification), PostgresUrlError> {
+    // As in libpq, `require` checks the authority if a file names it.
+    let of_require = if has_root { Verification::Authority } else { Verification::None };
+    Ok(match mode.unwrap_or("prefer") {
+        "disable" => (SslMode::Disable, Verification::None),
+        "allow" | "prefer" => (SslMode::Prefer, Verification::None),
+        "require" => (SslMode::Require, of_require),
+        "verify-ca" => (SslMode::Require, Verification::Authority),
+        "verify-full" => (SslMode::Require, Verification::Full),
+        other => {
+            return Err(wrong(format!(
+                "sslmode={other}: must be disable, allow, prefer, require, verify-ca or verify-full"
+            )));
+        }
+    })
+}
+
+/// Returns the password for the database from the environment or the password file.
+fn password(config: &Config, file: Option<PathBuf>) -> Result<Option<String>, PostgresUrlError> {
+    if let Some(password) = variable("PGPASSWORD") {
+        return Ok(Some(password));
+    }
+    let is_named = file.is_some();
+    let file = file.or_else(|| variable("PGPASSFILE").map(PathBuf::from));
+    let home = || variable("HOME").map(|home| PathBuf::from(home).join(".pgpass"));
+    let Some(path) = file.or_else(home) else { return Ok(None) };
+    match password_file::find(&path, config) {
+        Ok(found) => Ok(found),
+        Err(why) if is_named => Err(wrong(why)),
+        Err(_) => Ok(None),
+    }
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+fn wrong(why: String) -> PostgresUrlError {
+    PostgresUrlError { why }
+}
+
+impl fmt::Display for PostgresSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.shown)
+    }
+}
+
+impl fmt::Debug for PostgresSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("PostgresSettings").field(&self.shown).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<PostgresSettings, String> {
+        text.parse().map_err(|error: PostgresUrlError| error.to_string())
+    }
+
+    #[test]
+    fn the_modes_of_tls_are_those_of_libpq() {
+        let of = |query: &str| {
+            let read = read(&format!("postgres://ann:x@db/jobs{query}")).unwrap();
+            (read.config.get_ssl_mode(), read.verification)
+        };
+        assert_eq!(of("?sslmode=disable"), (SslMode::Disable, Verification::None));
+        assert_eq!(of(""), (SslMode::Prefer, Verification::None));
+        assert_eq!(of("?sslmode=require"), (SslMode::Require, Verification::None));
+        let with_root = "?sslmode=require&sslrootcert=/tmp/root.pem";
+        assert_eq!(of(with_root), (SslMode::Require, Verification::Authority));
+        assert_eq!(of("?sslmode=verify-full"), (SslMode::Require, Verification::Full));
+        let refused = read("postgres://db/jobs?sslmode=always").unwrap_err();
+        assert!(refused.contains("verify-full"), "{refused}");
+    }
+
+    #[test]
+    fn an_address_is_shown_without_its_password() {
+        let settings = read("postgresql://ann:secret@db:5433/jobs?connect_timeout=2").unwrap();
+        assert_eq!(settings.to_string(), "postgresql://ann@db:5433/jobs");
+        assert!(!format!("{settings:?}").contains("secret"));
+        assert_eq!(settings.config.get_password(), Some(&b"secret"[..]));
+        assert_eq!(settings.config.get_connect_timeout(), Some(&Duration::from_secs(2)));
+    }
+
+    #[test]
+    fn a_wrong_address_is_refused_with_the_reason() {
+        for (text, named) in [
+            ("jobs.db", "postgres://"),
+            ("postgres://db/jobs?colour=red", "colour"),
+            ("postgres://db:70000/jobs", "port"),
+        ] {
+            let refused = read(text).unwrap_err();
+            assert!(refused.contains(named), "{text}: {refused}");
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! PostgreSQL server of one test, with its own port and directory.
+//!
+//! It ends when the value is dropped, and also if the test process is killed: see `guarded_process.rs`.
+
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::chown;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Signal, getuid};
+use tempfile::TempDir;
+
+use crate::Missing;
+use crate::guarded_process::{GuardedProcess, StartOutcome, StartTexts};
+
+/// Maximum time from the start of a server until it is ready.
+const START_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Maximum number of starts: another process can take a chosen port before the server binds it.
+const MAX_STARTS: usize = 3;
+
+const START_TEXTS: StartTexts = StartTexts {
+    ready: "database system is ready to accept connections",
+    port_taken: "could not bind",
+};
+
+/// Folder of Debian's packages, which has a folder for each version.
+const DEBIAN: &str = "/usr/lib/postgresql";
+
+/// User of Debian's packages. The server refuses to run as root.
+const USER: &str = "postgres";
+
+/// A PostgreSQL server, which ends when the value is dropped.
+#[derive(Debug)]
+pub struct PostgresServer {
+    programs: PathBuf,
+    port: u16,
+    settings: Vec<String>,
+    /// `None` after [`kill`](Self::kill).
+    process: Option<GuardedProcess>,
+    /// Removed on drop; by the guard, if the test process is killed.
+    directory: TempDir,
+}
+
+impl PostgresServer {
+    /// Starts a server with an empty database, and waits until it accepts connections.
+    ///
+    /// # Errors
+    /// If PostgreSQL is missing.
+    ///
+    /// # Panics
+    /// If the server does not start. The message contains the last lines of its log.
+    pub fn start() -> Result<Self, Missing> {
+        Self::start_with(&[])
+    }
+
+    /// Starts a server as [`start`](Self::start) does, with these settings, such as `fsync=on`.
+    ///
+    /// # Errors
+    /// As for [`start`](Self::start).
+    ///
+    /// # Panics
+    /// As for [`start`](Self::start).
+    pub fn start_with(settings: &[&str]) -> Result<Self, Missing> {
+        let programs = programs()?;
+        let directory = tempfile::tempdir().expect("a directory for the server");
+        give_away(directory.path());
+        let mut initdb = Command::new(programs.join("initdb"));
+        initdb.arg("-D").arg(directory.path().join("data")).arg("--locale=C");
+        initdb.args(["-A", "trust", "-U", "keylane", "-E", "UTF8", "-N"]);
+        let output = unprivileged(&initdb).output().expect("initdb runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        // A crash of a process loses nothing that the kernel has.
+        let settings = ["fsync=off"].iter().chain(settings).map(|one| (*one).to_owned()).collect();
+        let mut server = PostgresServer { programs, port: 0, settings, process: None, directory };
+        for _ in 0..MAX_STARTS {
+            server.port = free_port();
+            if server.try_start() {
+                return Ok(server);
+            }
+        }
+        panic!("another process took each port that was chosen for PostgreSQL");
+    }
+
+    /// Returns the address of its database.
+    #[must_use]
+    pub fn address(&self) -> String {
+        self.address_of("postgres")
+    }
+
+    /// Returns the address of another one of its databases.
+    #[must_use]
+    pub fn address_of(&self, database: &str) -> String {
+        format!("postgres://keylane@127.0.0.1:{}/{database}?sslmode=disable", self.port)
+    }
+
+    /// Returns its port.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Kills the server and waits until it has ended. Its data stay.
+    pub fn kill(&mut self) {
+        if let Some(process) = self.process.take() {
+            process.kill();
+        }
+    }
+
+    /// Starts the server again after [`kill`](Self::kill), with the same address.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn restart(&mut self) {
+        self.kill();
+        // The processes of its connections notice its death by themselves, and hold its memory until then.
+        let lock = self.directory.path().join("data/postmaster.pid");
+        let _ = fs::remove_file(lock);
+        assert!(self.try_start(), "another process took the port of PostgreSQL");
+    }
+
+    /// Sends `signal` to the server.
+    pub fn signal(&self, signal: Signal) {
+        self.process.as_ref().expect("it runs").signal(signal);
+    }
+
+    /// Executes statements with `psql`, and returns its output: rows in lines, columns separated by `|`.
+    ///
+    /// # Panics
+    /// If they fail.
+    #[must_use]
+    pub fn query(&self, sql: &str) -> String {
+        self.query_in("postgres", sql)
+    }
+
+    /// Executes statements as [`query`](Self::query) does, in another one of its databases.
+    ///
+    /// # Panics
+    /// If they fail.
+    #[must_use]
+    pub fn query_in(&self, database: &str, sql: &str) -> String {
+        let mut psql = Command::new(self.programs.join("psql"));
+        psql.args(["-XAtq", "-v", "ON_ERROR_STOP=1", "-c", sql]).arg(self.address_of(database));
+        let output = psql.output().expect("psql runs");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{sql}: {error}");
+        String::from_utf8(output.stdout).expect("text").trim_end().to_owned()
+    }
+
+    /// Copies the tables of a database, as they are, into an empty one.
+    ///
+    /// # Panics
+    /// If that fails.
+    pub fn copy(&self, from: &str, to: &str) {
+        let mut dump = Command::new(self.programs.join("pg_dump"));
+        let mut dump =
+            dump.arg(self.address_of(from)).stdout(Stdio::piped()).spawn().expect("pg_dump runs");
+        let mut psql = Command::new(self.programs.join("psql"));
+        psql.args(["-Xq", "-v", "ON_ERROR_STOP=1"]).arg(self.address_of(to));
+        psql.stdin(dump.stdout.take().expect("it is a pipe")).stdout(Stdio::null());
+        let restored = psql.status().expect("psql runs");
+        assert!(dump.wait().expect("it is a child").success() && restored.success());
+    }
+
+    /// Returns false if another process uses the port.
+    fn try_start(&mut self) -> bool {
+        let mut postgres = Command::new(self.programs.join("postgres"));
+        postgres.arg("-D").arg(self.directory.path().join("data"));
+        postgres.args(["-p", &self.port.to_string(), "-c", "listen_addresses=127.0.0.1"]);
+        postgres.args(["-c", "unix_socket_directories="]);
+        for setting in &self.settings {
+            postgres.args(["-c", setting]);
+        }
+        let (path, command) = (self.directory.path(), unprivileged(&postgres));
+        let (process, outcome) = GuardedProcess::start(&command, path, START_TEXTS, START_TIMEOUT);
+        match outcome {
+            StartOutcome::Ready => {
+                self.process = Some(process);
+                true
+            }
+            StartOutcome::PortTaken => {
+                process.kill();
+                false
+            }
+            StartOutcome::Failed(log) => panic!("PostgreSQL did not start:\n{log}"),
+        }
+    }
+}
+
+/// Returns the folder of the server's programs.
+fn programs() -> Result<PathBuf, Missing> {
+    let versions = fs::read_dir(DEBIAN).into_iter().flatten().flatten();
+    let mut folders: Vec<_> = versions.map(|version| version.path().join("bin")).collect();
+    folders.sort();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    folders.extend(std::env::split_paths(&path).filter(|folder| folder.join("initdb").exists()));
+    let has_all = |folder: &PathBuf| folder.join("initdb").exists() && folder.join("psql").exists();
+    folders.into_iter().rev().find(has_all).ok_or_else(|| {
+        Missing::new("there is no PostgreSQL server: install the package `postgresql`")
+    })
+}
+
+/// Gives a folder to the user of the server, if this one is root.
+fn give_away(folder: &Path) {
+    if !getuid().is_root() {
+        return;
+    }
+    let id = |option: &str| -> u32 {
+        let output = Command::new("id").args([option, USER]).output().expect("`id` runs");
+        let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        text.parse().unwrap_or_else(|_| panic!("there is no user {USER} to run PostgreSQL"))
+    };
+    chown(folder, Some(id("-u")), Some(id("-g"))).expect("root gives folders away");
+}
+
+/// Returns a command that is run by a user other than root.
+fn unprivileged(command: &Command) -> Command {
+    let mut unprivileged = if getuid().is_root() {
+        let mut setpriv = Command::new("setpriv");
+        setpriv.args(["--reuid", USER, "--regid", USER, "--clear-groups"]);
+        setpriv.arg(command.get_program());
+        setpriv
+    } else {
+        Command::new(command.get_program())
+    };
+    unprivileged.args(command.get_args());
+    unprivileged
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+    listener.local_addr().expect("it is bound").port()
+}
