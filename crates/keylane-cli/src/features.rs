@@ -45,7 +45,11 @@ const FEATURES: [Feature; 2] = [
 
 /// All Cargo features of this build.
 pub(crate) fn names() -> Vec<&'static str> {
-    let further = [("kafka", cfg!(feature = "kafka")), ("kafka-tls", cfg!(feature = "kafka-tls"))];
+    let further = [
+        ("kafka", cfg!(feature = "kafka")),
+        ("kafka-tls", cfg!(feature = "kafka-tls")),
+        ("postgres", cfg!(feature = "postgres")),
+    ];
     let all = FEATURES.iter().map(|it| (it.name, it.is_built)).chain(further);
     all.filter_map(|(name, is_built)| is_built.then_some(name)).collect()
 }

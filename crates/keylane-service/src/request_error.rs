@@ -59,11 +59,15 @@ pub enum RequestError {
     /// The disk, or the store's maximum size, is full.
     #[error("the disk, or the size that the store may have, is full")]
     StoreFull,
-    /// The request was executed in memory, and the disk became full before it was written. It is
-    /// written when space is free again; if the service ends before, the request is lost.
+    /// The store cannot be written or read now: its database does not answer, or another program locks its file. Nothing was
+    /// done.
+    #[error("the store cannot be used now: {0}")]
+    StoreUnavailable(String),
+    /// The request was executed in memory, and the disk became full, or the database went away, before it was
+    /// written. It is written when that is possible again; if the service ends before, the request is lost.
     #[error(
-        "it was done and is not on the disk: that, or the size that the store may have, is full; it is written when \
-         there is room, and lost if the server ends before"
+        "it was done and is not on the disk, which is full, or whose database is away; it is written as soon as \
+         that is possible, and lost if the server ends before"
     )]
     NotYetWritten,
     /// The requested object is damaged in the store. Other objects are not affected.

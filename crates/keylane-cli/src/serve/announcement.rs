@@ -1,7 +1,6 @@
 //! Lines on standard output when a server is ready: its address, its dashboard, and what to type next.
 
 use std::io::{Write, stdout};
-use std::path::Path;
 
 use keylane_service::http::{HttpServer, HttpSettings};
 
@@ -14,7 +13,7 @@ const CLIENTS_DEFAULT_PORT: u16 = 7420;
 /// A server that is ready.
 pub(super) struct Announcement<'a> {
     pub(super) source: &'a ConfigSource,
-    pub(super) store: &'a Path,
+    pub(super) store: &'a str,
     pub(super) server: &'a HttpServer,
     pub(super) settings: &'a HttpSettings,
 }
@@ -36,7 +35,7 @@ impl Announcement<'_> {
         let mut lines = vec![
             format!("listening on {address}"),
             format!("dashboard: {address}/"),
-            format!("store: {}", self.store.display()),
+            format!("store: {}", self.store),
         ];
         // The author of a configuration file needs no example.
         if self.source.file.is_none() {

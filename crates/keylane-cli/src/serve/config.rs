@@ -16,10 +16,12 @@ use keylane_service::{
 use serde::Deserialize;
 
 use super::check::CommandLine;
+use super::config_source;
 use super::kind_arg::KindArg;
 use super::kind_table::KindTable;
 use super::old_names;
 use super::slot_count::SlotCount;
+use super::store_place::StorePlace;
 use super::tenant_table::{self, TenantTables, UnknownTenants};
 use super::trace_table::TraceTable;
 use super::value_types::{BackupInterval, ByteSize, RetentionTime};
@@ -45,6 +47,7 @@ pub(super) struct Config {
 struct ServerTable {
     listen: Option<SocketAddr>,
     store: Option<PathBuf>,
+    data_folder: Option<PathBuf>,
     slots: Option<SlotCount>,
     order: Option<JobOrder>,
     priority_ageing: Option<DurationArg>,
@@ -118,16 +121,21 @@ impl Config {
         self.server.store.as_deref()
     }
 
-    /// Settings of the service; `store` is the store's path if the configuration has none.
-    pub(super) fn settings(&self, store: &Path) -> ServiceSettings {
+    /// Folder of the server's own files, if the configuration has one, or else `given`.
+    pub(super) fn data_folder<'a>(&'a self, given: Option<&'a Path>) -> Option<&'a Path> {
+        self.server.data_folder.as_deref().or(given)
+    }
+
+    /// Settings of the service with a store at this place.
+    pub(super) fn settings(&self, store: &StorePlace) -> ServiceSettings {
         let server = &self.server;
-        let plain = ServiceSettings::new(server.store.clone().unwrap_or_else(|| store.to_owned()));
+        let plain = ServiceSettings::new(store.path.clone());
         let bounds = SubmissionLimits::default();
         let size = |size: Option<ByteSize>, default: usize| {
             size.map_or(default, |size| usize::try_from(size.0).unwrap_or(usize::MAX))
         };
         ServiceSettings {
-            slots: server.slots.map_or(plain.slots, |slots| slots.get().get()),
+            slots: self.slots(),
             order: match server.order {
                 None | Some(JobOrder::Arrival) => keylane::JobPolicy::Arrival,
                 Some(JobOrder::Balanced) => keylane::JobPolicy::Balanced,
@@ -153,10 +161,10 @@ impl Config {
             keep_audit: server.audit_retention.map_or(plain.keep_audit, |keep| keep.0),
             max_audit: server.max_audit_entries.map_or(plain.max_audit, NonZeroU64::get),
             keeps_history: server.history.unwrap_or(true),
-            store: keylane_service::store::StoreSettings {
+            store: store.settings(keylane_service::store::StoreSettings {
                 max_bytes: server.max_store_bytes.map(|size| size.0),
                 ..plain.store.clone()
-            },
+            }),
             build: BuildInfo {
                 version: env!("CARGO_PKG_VERSION").into(),
                 revision: features::REVISION.into(),
@@ -263,7 +271,8 @@ impl Config {
 
     /// Maximum number of running subtasks.
     pub(super) fn slots(&self) -> usize {
-        self.settings(Path::new("")).slots
+        let slots = self.server.slots.map(|slots| slots.get().get());
+        slots.unwrap_or_else(|| ServiceSettings::new("").slots)
     }
 
     /// The tenants of a server with this number of slots.
@@ -296,6 +305,7 @@ impl Config {
         let ServerTable {
             listen,
             store,
+            data_folder,
             slots,
             order,
             priority_ageing,
@@ -330,6 +340,7 @@ impl Config {
         let all = [
             ("listen", *listen != other.listen),
             ("store", *store != other.store),
+            ("data_folder", *data_folder != other.data_folder),
             ("slots", *slots != other.slots),
             ("order", *order != other.order),
             ("priority_ageing", *priority_ageing != other.priority_ageing),
@@ -364,11 +375,13 @@ impl Config {
     }
 }
 
-/// The path of the store, for commands that need no kinds.
-pub(super) fn store_path(config: Option<&Path>, store: &Path) -> anyhow::Result<PathBuf> {
-    Ok(match config {
-        Some(config) => Config::read(config)?.settings(store).path,
-        None => store.to_owned(),
+/// Place of the store in a configuration, or the given one without it.
+pub(super) fn place_of_store(config: Option<&Path>, store: &Path) -> anyhow::Result<StorePlace> {
+    let config = config.map(Config::read).transpose()?;
+    let store = config.as_ref().and_then(Config::store).unwrap_or(store);
+    StorePlace::read(store, || {
+        let folder = config.as_ref().and_then(|config| config.data_folder(None));
+        folder.map_or_else(config_source::data_folder, |folder| Ok(folder.to_owned()))
     })
 }
 
@@ -436,7 +449,8 @@ mod tests {
             "#,
         )
         .unwrap();
-        let settings = config.settings(Path::new("other"));
+        let place = StorePlace::read(config.store().unwrap(), || unreachable!()).unwrap();
+        let settings = config.settings(&place);
         assert_eq!((settings.slots, settings.bounds.payload_bytes), (8, 64 * 1024));
         assert_eq!(settings.path, Path::new("tasks.db"));
         assert_eq!(settings.keep, Some(Duration::from_secs(30 * 24 * 3600)));

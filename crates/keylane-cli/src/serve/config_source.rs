@@ -56,11 +56,16 @@ impl ConfigSource {
         if self.file.is_some() {
             return Ok(STORE_BESIDE_CONFIG.into());
         }
-        let folder = data_directory()?.join("keylane");
+        let folder = data_folder()?;
         std::fs::create_dir_all(&folder)
             .with_context(|| format!("cannot create {}; give --store FILE", folder.display()))?;
         Ok(folder.join("keylane.db"))
     }
+}
+
+/// Folder of this program in the user's data directory.
+pub(super) fn data_folder() -> anyhow::Result<PathBuf> {
+    Ok(data_directory()?.join("keylane"))
 }
 
 /// Directory for the data of the user's programs, as the XDG Base Directory Specification has it.

@@ -12,6 +12,7 @@ mod rate_text;
 mod reload;
 mod slot_count;
 mod store;
+mod store_place;
 mod tenant_table;
 mod trace_table;
 mod value_types;
@@ -22,7 +23,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 use keylane_process::GuardMechanism;
 use keylane_service::http::{HttpServer, StartingServer};
@@ -33,6 +34,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use self::announcement::Announcement;
 use self::config_source::ConfigSource;
 use self::kind_arg::KindArg;
+use self::store_place::StorePlace;
 use crate::duration_arg::DurationArg;
 use crate::exit::ExitOutcome;
 use crate::message::say;
@@ -76,8 +78,16 @@ pub(crate) struct ServeArgs {
     /// Path of the store, if the configuration has none. By default keylane.db in the current folder if
     /// there is a configuration, and otherwise keylane/keylane.db in the user's data directory
     /// (XDG_DATA_HOME, or ~/.local/share).
-    #[arg(long, value_name = "FILE")]
+    ///
+    /// Or the address of a PostgreSQL database, such as postgres://user@host/database?sslmode=verify-full: several
+    /// servers can share one, of which one at a time runs the jobs, and another takes over when that ends.
+    #[arg(long, value_name = "FILE|ADDRESS")]
     store: Option<PathBuf>,
+
+    /// Folder of this server's own files if the store is in PostgreSQL, if the configuration has none: one for each
+    /// server. By default keylane in the user's data directory.
+    #[arg(long, value_name = "FOLDER")]
+    data_folder: Option<PathBuf>,
 
     /// Only validate the configuration and the programs that it names.
     #[arg(long)]
@@ -86,7 +96,7 @@ pub(crate) struct ServeArgs {
     /// Only write a configuration with every setting and a comment to each, by default to keylane.toml.
     #[arg(
         long, value_name = "FILE", num_args = 0..=1, default_missing_value = "keylane.toml",
-        conflicts_with_all = ["config", "kinds", "listen", "store", "check"]
+        conflicts_with_all = ["config", "kinds", "listen", "store", "data_folder", "check"]
     )]
     init: Option<PathBuf>,
 
@@ -133,9 +143,19 @@ fn run(args: &ServeArgs) -> anyhow::Result<ExitOutcome> {
         (None, Some(path)) => path.clone(),
         (None, None) => source.default_store()?,
     };
+    let store =
+        StorePlace::read(&store, || match config.data_folder(args.data_folder.as_deref()) {
+            Some(folder) => Ok(folder.to_owned()),
+            None => config_source::data_folder(),
+        })?;
     let plain = config.settings(&store);
     let tenants = config.tenants(plain.slots)?;
     let backups = config.backups()?;
+    if store.is_database() && backups.is_some() {
+        bail!(
+            "backup_folder is for a store in a file; back up the database by its own means, such as pg_dump"
+        );
+    }
     let settings = ServiceSettings { backups, webhooks, traces, tenants, ..plain };
     log();
     config.warn();
@@ -163,11 +183,19 @@ fn run(args: &ServeArgs) -> anyhow::Result<ExitOutcome> {
             }
         };
         let server = starting.serve(&service);
-        Announcement { source: &source, store: &store, server: &server, settings: &serving }
+        Announcement { source: &source, store: &store.shown, server: &server, settings: &serving }
             .print();
         let mut reloads = reload::ReloadState { source, server: config, kinds };
         let signal = loop {
-            match stops.next().await {
+            let signal = tokio::select! {
+                signal = stops.next() => signal,
+                why = service.lost() => {
+                    eprintln!("keylane: {why}");
+                    grace = Duration::ZERO;
+                    return Ok(ExitOutcome::Error);
+                }
+            };
+            match signal {
                 SIGHUP if !stops.hangup_stops => reloads.run(&service, &server).await,
                 signal => break signal,
             }

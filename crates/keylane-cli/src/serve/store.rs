@@ -7,10 +7,11 @@ use std::time::SystemTime;
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
-use keylane_service::store::{Changes, ReadError, Store, StoreSettings};
+use keylane_service::store::{Changes, ReadError, RecoveredJobs, Store, StoreSettings};
 use keylane_service::{JobId, JobNumber};
 
-use super::config::store_path;
+use super::config::place_of_store;
+use super::store_place::StorePlace;
 use crate::exit::ExitOutcome;
 use crate::standard_streams::stdin;
 
@@ -27,9 +28,15 @@ struct StoreLocationArgs {
     #[arg(long, short, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// The store.
-    #[arg(long, value_name = "FILE", default_value = "keylane.db")]
+    /// The store: a file, or the address of a PostgreSQL database.
+    #[arg(long, value_name = "FILE|ADDRESS", default_value = "keylane.db")]
     store: PathBuf,
+}
+
+impl StoreLocationArgs {
+    fn place(&self) -> anyhow::Result<StorePlace> {
+        Ok(place_of_store(self.config.as_deref(), &self.store)?.at_once())
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -68,6 +75,14 @@ enum StoreCommand {
         /// The new one.
         to: PathBuf,
     },
+    /// Creates or changes the tables of a store in PostgreSQL, as a server of this version does when it starts.
+    Migrate {
+        #[command(flatten)]
+        which: StoreLocationArgs,
+        /// Only print the statements that would be executed.
+        #[arg(long)]
+        plan: bool,
+    },
     /// Removes a damaged job from a store that is not in use, so that the keys and jobs that wait for it go on.
     Remove {
         #[command(flatten)]
@@ -95,6 +110,7 @@ pub(crate) fn run(args: &StoreArgs) -> anyhow::Result<ExitOutcome> {
             }
         },
         StoreCommand::Salvage { from, to } => return salvage(from, to),
+        StoreCommand::Migrate { which, plan } => migrate(which, *plan)?,
         StoreCommand::Remove { which, job } => remove(which, job)?,
         StoreCommand::Import { which, from } => {
             // Before the store, so that no empty one is left if there is no input.
@@ -112,15 +128,14 @@ pub(crate) fn run(args: &StoreArgs) -> anyhow::Result<ExitOutcome> {
 }
 
 fn check(which: &StoreLocationArgs) -> anyhow::Result<ExitOutcome> {
-    let path = store_path(which.config.as_deref(), &which.store)?;
-    let report = Store::inspect(&path)?;
+    let place = which.place()?;
+    let report = match place.is_database() {
+        true => open(which)?.check()?,
+        false => Store::inspect(&place.path)?,
+    };
     println!(
         "{}: {} jobs ({} not over), {} subtasks, {} outcomes",
-        path.display(),
-        report.jobs,
-        report.unfinished,
-        report.subtasks,
-        report.outcomes
+        place.shown, report.jobs, report.unfinished, report.subtasks, report.outcomes
     );
     for damage in &report.damage {
         println!("damaged: {damage}");
@@ -128,6 +143,33 @@ fn check(which: &StoreLocationArgs) -> anyhow::Result<ExitOutcome> {
     let damaged = report.damage.len() as u64;
     Ok(ExitOutcome::Finished { failed: damaged })
 }
+
+#[cfg(feature = "postgres")]
+fn migrate(which: &StoreLocationArgs, only_plan: bool) -> anyhow::Result<()> {
+    let place = which.place()?;
+    let Some(database) = place.postgres() else { bail!("{IN_FILE}") };
+    let plan = if only_plan { database.migration_plan()? } else { database.migrate()? };
+    let mut out = stdout().lock();
+    for step in &plan {
+        writeln!(out, "-- version {}", step.version)?;
+        if only_plan {
+            writeln!(out, "{}", step.sql.trim())?;
+        }
+    }
+    if plan.is_empty() {
+        writeln!(out, "-- nothing to do: the tables have this version")?;
+    }
+    Ok(())
+}
+
+#[cfg(not(feature = "postgres"))]
+fn migrate(which: &StoreLocationArgs, _only_plan: bool) -> anyhow::Result<()> {
+    which.place()?;
+    bail!("{IN_FILE}")
+}
+
+/// The message about a store that needs no migration by hand.
+const IN_FILE: &str = "the store is a file, which the server brings forward when it opens it; give --store postgres://...";
 
 fn salvage(from: &Path, to: &Path) -> anyhow::Result<ExitOutcome> {
     let salvaged = Store::salvage(from, to, now_ms())?;
@@ -149,11 +191,7 @@ fn remove(which: &StoreLocationArgs, job: &str) -> anyhow::Result<()> {
         Some(id) => id.number(),
         None => JobNumber(job.parse().with_context(|| format!("{job} is no job's number or id"))?),
     };
-    let path = store_path(which.config.as_deref(), &which.store)?;
-    if !path.exists() {
-        bail!("there is no store {}", path.display());
-    }
-    let (store, mut recovered) = Store::open(&path, &StoreSettings::default())?;
+    let (store, mut recovered) = open_existing(which)?;
     let mut is_damaged = matches!(store.job(number), Err(ReadError::Damaged(_)));
     while !is_damaged {
         match recovered.next_job() {
@@ -179,14 +217,21 @@ fn now_ms() -> u64 {
 
 /// Opens an existing store only: a misspelt name must not create one.
 fn open(which: &StoreLocationArgs) -> anyhow::Result<Store> {
-    let path = store_path(which.config.as_deref(), &which.store)?;
-    if !path.exists() {
-        bail!("there is no store {}", path.display());
+    Ok(open_existing(which)?.0)
+}
+
+fn open_existing(which: &StoreLocationArgs) -> anyhow::Result<(Store, RecoveredJobs)> {
+    let place = which.place()?;
+    if !place.is_database() && !place.path.exists() {
+        bail!("there is no store {}", place.shown);
     }
-    Ok(Store::open(&path, &StoreSettings::default())?.0)
+    open_at(&place)
+}
+
+fn open_at(place: &StorePlace) -> anyhow::Result<(Store, RecoveredJobs)> {
+    Ok(Store::open(&place.path, &place.settings(StoreSettings::default()))?)
 }
 
 fn open_or_make(which: &StoreLocationArgs) -> anyhow::Result<Store> {
-    let path = store_path(which.config.as_deref(), &which.store)?;
-    Ok(Store::open(&path, &StoreSettings::default())?.0)
+    Ok(open_at(&which.place()?)?.0)
 }

@@ -21,7 +21,7 @@ use crate::{JobNumber, SubtaskId};
 /// Converts a refusal for requests that wait for a change that was already applied in memory.
 fn to_not_yet_written(refusal: RequestError) -> RequestError {
     match refusal {
-        RequestError::StoreFull => RequestError::NotYetWritten,
+        RequestError::StoreFull | RequestError::StoreUnavailable(_) => RequestError::NotYetWritten,
         other => other,
     }
 }

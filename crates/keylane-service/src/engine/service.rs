@@ -179,6 +179,18 @@ impl Service {
         let _ = timeout(within, all).await;
     }
 
+    /// Waits until this process can no longer run the jobs of the store, and returns the reason: another process has taken over a store in a
+    /// database, or the database has lost transactions. Then the process should end, and start again to stand by. Never returns
+    /// for a store in a file. Cancel safe.
+    pub async fn lost(&self) -> String {
+        loop {
+            if let Some(why) = self.core.store.lost() {
+                return why;
+            }
+            sleep(Duration::from_millis(500)).await;
+        }
+    }
+
     /// Replaces the kinds while jobs are accepted and run. Running attempts continue unchanged.
     /// Jobs of a removed kind wait until it is added again or they are cancelled. A kind whose
     /// handler is unchanged should be passed with its existing handler.

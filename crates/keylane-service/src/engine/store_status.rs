@@ -168,8 +168,8 @@ impl StoreStatus {
 
 /// Returns the answer for clients while the store cannot be written.
 fn unavailable() -> RequestError {
-    let what = "the store cannot be written now: its database does not answer, or another program locks it";
-    RequestError::Backlog { what: what.into(), after: Duration::from_secs(1) }
+    let why = "its database does not answer, or another program locks its file";
+    RequestError::StoreUnavailable(why.into())
 }
 
 /// Converts a read error of the store into the answer for clients.
@@ -181,9 +181,7 @@ pub(super) fn read_refused(error: ReadError) -> RequestError {
         ReadError::TooLong => {
             RequestError::Backlog { what: error.to_string(), after: Duration::from_secs(10) }
         }
-        ReadError::Unavailable { .. } => {
-            RequestError::Backlog { what: error.to_string(), after: Duration::from_secs(1) }
-        }
+        ReadError::Unavailable { .. } => RequestError::StoreUnavailable(error.to_string()),
         error => RequestError::StoreFailed(error.to_string()),
     }
 }

@@ -141,7 +141,7 @@ pub(super) const CODES: &[(&str, u16, &str, &str)] = &[
         "not-yet-written",
         507,
         "Not on the disk yet",
-        "The disk became full during the request. The change is in effect, and is written as soon as there is room; if the server ends before, the change is lost.",
+        "The disk became full, or the database went away, during the request. The change is in effect, and is written as soon as that is possible; if the server ends before, the change is lost.",
     ),
 ];
 
@@ -200,6 +200,9 @@ impl From<RequestError> for ApiError {
             }
             RequestError::Busy(_) => {
                 ApiError { retry_after: Some(60), ..ApiError::new("unavailable", text) }
+            }
+            RequestError::StoreUnavailable(_) => {
+                ApiError { retry_after: Some(1), ..ApiError::new("unavailable", text) }
             }
             RequestError::BackupFailed(_) => ApiError::new("internal", text),
             RequestError::Draining => {
@@ -284,6 +287,7 @@ mod tests {
             RequestError::Busy("another backup is being made".into()),
             RequestError::BackupFailed("no such folder".into()),
             RequestError::StoreFull,
+            RequestError::StoreUnavailable("it does not answer".into()),
             RequestError::NotYetWritten,
             RequestError::Damaged("the row of job 7".into()),
             RequestError::StoreFailed("no".into()),

@@ -39,7 +39,9 @@ pub(super) async fn livez() -> &'static str {
 
 async fn readyz(Shared(state): Shared<AppState>) -> (StatusCode, Json<Health>) {
     let core = &state.core;
+    let away = || "the database does not answer; nothing starts until it does".to_owned();
     let store = core.status.takes_no_jobs();
+    let store = store.or_else(|| (!core.store.may_start_work()).then(away));
     let draining = core.is_draining().then(|| "the server is about to stop".to_owned());
     let check = |name: &str, wrong: Option<String>| HealthCheck {
         name: name.to_owned(),

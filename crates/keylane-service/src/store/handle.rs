@@ -360,6 +360,20 @@ impl Store {
         matches!(self.core.database, StoreDatabase::Sqlite(_))
     }
 
+    /// Returns why this process must open the store again, once it must: another node has taken it over, or its
+    /// database has lost transactions. `None` for a store in a file, whose disk an operator has to look at first.
+    #[must_use]
+    pub fn lost(&self) -> Option<String> {
+        match &self.core.database {
+            StoreDatabase::Sqlite(_) => None,
+            #[cfg(feature = "postgres")]
+            StoreDatabase::Postgres(_, lease) => match self.failure() {
+                Some(failure) => Some(failure.to_string()),
+                None => lease.is_lost().then(|| "another node has taken the store over".to_owned()),
+            },
+        }
+    }
+
     /// Returns the readers of the file.
     ///
     /// # Errors

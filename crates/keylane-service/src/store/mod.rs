@@ -83,7 +83,7 @@ pub use logs::AttemptLog;
 pub use outcome::{OutcomeKind, OutcomePosition, RecordedOutcome, SubtaskOutcome};
 pub use pending::PendingWrite;
 #[cfg(feature = "postgres")]
-pub use postgres::{PostgresSettings, PostgresUrlError};
+pub use postgres::{Migration, PostgresSettings, PostgresUrlError};
 pub use read::{EndedJob, JobFilter, JobPage, JobPredicate, StoredJob};
 pub use recover::{RecoveredJob, RecoveredJobs, WaitingSubtask};
 pub use salvage::SalvageReport;

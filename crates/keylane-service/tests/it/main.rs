@@ -42,6 +42,8 @@ mod once;
 mod order_after_restart;
 mod order_conformance;
 mod poison;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod priorities;
 mod progress;
 mod reasons;

@@ -258,3 +258,26 @@ pub(super) fn wait<T>(future: impl Future<Output = T>) -> T {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use keylane_testkit::{PostgresServer, or_skip};
+
+    use super::*;
+    use crate::store::connection::StoreConnection;
+    use crate::store::postgres::connection::PostgresConnection;
+
+    #[test]
+    fn commits_wait_for_the_disk_whatever_the_settings_of_the_role_are() {
+        let Some(server) = or_skip(PostgresServer::start()) else { return };
+        for (setting, found) in [("off", "on"), ("local", "on"), ("remote_apply", "remote_apply")] {
+            let _ = server.query(&format!("ALTER ROLE keylane SET synchronous_commit = {setting}"));
+            let clients = Clients::new(&server.address().parse().unwrap()).unwrap();
+            let connection = PostgresConnection::new(clients.connect().unwrap().0);
+            let tables: &dyn StoreConnection = &connection;
+            let sql = "SELECT convert_to(current_setting('synchronous_commit'), 'UTF8')";
+            let now = tables.first(sql, &[], |row| row.text(0)).unwrap();
+            assert_eq!(now.as_deref(), Some(found), "{setting}");
+        }
+    }
+}

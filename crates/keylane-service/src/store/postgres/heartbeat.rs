@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -19,12 +19,19 @@ const INTERVAL: Duration = Duration::from_secs(1);
 pub(in crate::store) struct Lease {
     /// Milliseconds since the start of the machine. Relaxed: it passes no data.
     until: AtomicU64,
+    /// Whether another node has taken the store over. Relaxed: it passes no data.
+    is_lost: AtomicBool,
 }
 
 impl Lease {
     /// Returns whether the node may start work now.
     pub(in crate::store) fn holds(&self) -> bool {
         boot_time().as_millis() < self.until.load(Ordering::Relaxed).into()
+    }
+
+    /// Returns whether another node has taken the store over.
+    pub(in crate::store) fn is_lost(&self) -> bool {
+        self.is_lost.load(Ordering::Relaxed)
     }
 
     /// Extends the lease from a heartbeat that began to be sent at `sent`.
@@ -97,7 +104,7 @@ impl Beats {
                 }
                 Ok(()) => {}
                 Err(error) => {
-                    if !std::mem::replace(&mut fails, true) {
+                    if !std::mem::replace(&mut fails, true) && error != DatabaseError::NotOwner {
                         tracing::error!(
                             %error,
                             "the database does not answer; nothing starts until it does"
@@ -121,7 +128,11 @@ impl Beats {
                    SELECT node, 1 FROM term WHERE node = ?1
                    ON CONFLICT (node) DO UPDATE SET number = heartbeat.number + 1";
         match connection.change(sql, &[(&self.node).into()])? {
-            0 => Err(DatabaseError::NotOwner),
+            0 => {
+                self.lease.end();
+                self.lease.is_lost.store(true, Ordering::Relaxed);
+                Err(DatabaseError::NotOwner)
+            }
             _ => {
                 self.lease.extend(sent);
                 Ok(())

@@ -145,6 +145,16 @@ const FIRST: &str = "
     $check$;
 ";
 
+/// Step to a later version of the tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Migration {
+    /// Version of the tables afterwards.
+    pub version: i64,
+    /// Statements.
+    pub sql: &'static str,
+}
+
 /// Error of the tables.
 #[derive(Debug)]
 pub(super) enum LayoutError {
@@ -159,30 +169,53 @@ impl From<DatabaseError> for LayoutError {
     }
 }
 
-/// Creates the tables, or migrates them to this version.
+impl From<LayoutError> for DatabaseError {
+    fn from(error: LayoutError) -> Self {
+        match error {
+            LayoutError::Database(error) => error,
+            LayoutError::Later(version) => {
+                let why = format!("its tables have version {version}, of a later keylane");
+                DatabaseError::Other(why.into())
+            }
+        }
+    }
+}
+
+/// Creates the tables, or migrates them to this version. Returns the steps that were made.
 ///
 /// # Errors
 /// If the role may not do that, the tables are of a later version, or the database fails.
-pub(super) fn prepare(connection: &PostgresConnection) -> Result<(), LayoutError> {
+pub(super) fn prepare(connection: &PostgresConnection) -> Result<Vec<Migration>, LayoutError> {
     connection.run(&format!("BEGIN; SELECT pg_advisory_xact_lock({LOCK})"))?;
     let prepared = migrate(connection);
     let end = if prepared.is_ok() { "COMMIT" } else { "ROLLBACK" };
     let ended = connection.run(end);
-    prepared?;
-    Ok(ended?)
+    let done = prepared?;
+    ended?;
+    Ok(done)
 }
 
-fn migrate(connection: &PostgresConnection) -> Result<(), LayoutError> {
+fn migrate(connection: &PostgresConnection) -> Result<Vec<Migration>, LayoutError> {
+    let steps = plan(connection)?;
+    for Migration { version, sql } in &steps {
+        connection.run(sql)?;
+        connection.run(&format!("UPDATE keylane.layout SET version = {version}"))?;
+    }
+    Ok(steps)
+}
+
+/// Returns the steps that the tables lack.
+///
+/// # Errors
+/// If the tables are of a later version, or the database fails.
+pub(super) fn plan(connection: &PostgresConnection) -> Result<Vec<Migration>, LayoutError> {
     let last = MIGRATIONS.len() as i64;
     let version = version(connection)?;
     if version > last {
         return Err(LayoutError::Later(version));
     }
-    for (number, migration) in (1..).zip(MIGRATIONS).skip(version as usize) {
-        connection.run(migration)?;
-        connection.run(&format!("UPDATE keylane.layout SET version = {number}"))?;
-    }
-    Ok(())
+    let steps = (1..).zip(MIGRATIONS).skip(version as usize);
+    Ok(steps.map(|(version, sql)| Migration { version, sql }).collect())
 }
 
 /// Returns the version of the tables, 0 if there are none.

@@ -15,6 +15,7 @@ mod settings;
 mod tls;
 
 pub(super) use heartbeat::Lease;
+pub use layout::Migration;
 pub(super) use open::open;
 pub(super) use readers::PostgresReaders;
 pub use settings::{PostgresSettings, PostgresUrlError};

@@ -10,7 +10,7 @@ use super::client::{Clients, DatabaseError, ServerHistory};
 use super::connection::PostgresConnection;
 use super::database::{PostgresDatabase, nonce};
 use super::heartbeat::{Heartbeats, Lease};
-use super::layout::{self, LayoutError};
+use super::layout::{self, LayoutError, Migration};
 use super::ownership::{self, failure};
 use super::readers::PostgresReaders;
 use super::settings::PostgresSettings;
@@ -45,16 +45,10 @@ pub(in crate::store) fn open(
         why: error.why(),
     };
     let clients = Arc::new(Clients::new(postgres).map_err(failed)?);
-    let (connection, history) = connect(&clients).map_err(failed)?;
-    layout::prepare(&connection).map_err(|error| match error {
-        LayoutError::Database(error) => failed(error),
-        LayoutError::Later(version) => {
-            let why = format!("its tables have version {version}, of a later keylane");
-            failed(DatabaseError::Other(why.into()))
-        }
-    })?;
+    let (connection, history) = connect(&clients, postgres.waits).map_err(failed)?;
+    layout::prepare(&connection).map_err(|error| failed(error.into()))?;
     let (node, writer) = (nonce(outside), nonce(outside));
-    ownership::acquire(&clients, &connection, &node, &writer).map_err(failed)?;
+    ownership::acquire(&clients, &connection, &node, &writer, postgres.waits).map_err(failed)?;
     let lease = Arc::new(Lease::default());
     let heartbeats = Heartbeats::start(Arc::clone(&clients), node, Arc::clone(&lease));
     let heartbeats = Some(heartbeats.map_err(failed)?);
@@ -107,13 +101,49 @@ pub(in crate::store) fn open(
     Ok((store, recovered))
 }
 
-/// Connects, and waits for a server that does not answer.
-fn connect(clients: &Clients) -> Result<(PostgresConnection, ServerHistory), DatabaseError> {
+impl PostgresSettings {
+    /// Creates the tables of a store, or brings them to this version, as opening the store does. Returns the steps that were
+    /// made.
+    ///
+    /// # Errors
+    /// If the server cannot be reached, its tables are of a later version, or the role may not change them.
+    pub fn migrate(&self) -> Result<Vec<Migration>, StoreOpenError> {
+        self.with_tables(layout::prepare)
+    }
+
+    /// Returns the steps that [`migrate`](Self::migrate) would make.
+    ///
+    /// # Errors
+    /// As for [`migrate`](Self::migrate).
+    pub fn migration_plan(&self) -> Result<Vec<Migration>, StoreOpenError> {
+        self.with_tables(layout::plan)
+    }
+
+    fn with_tables<T>(
+        &self,
+        work: impl FnOnce(&PostgresConnection) -> Result<T, LayoutError>,
+    ) -> Result<T, StoreOpenError> {
+        let done = Clients::new(self).and_then(|clients| {
+            let (connection, _) = connect(&clients, false)?;
+            work(&connection).map_err(DatabaseError::from)
+        });
+        done.map_err(|error| StoreOpenError::Database {
+            address: self.to_string(),
+            why: error.why(),
+        })
+    }
+}
+
+/// Connects. With `waits`, a server that does not answer is waited for.
+fn connect(
+    clients: &Clients,
+    waits: bool,
+) -> Result<(PostgresConnection, ServerHistory), DatabaseError> {
     let mut is_told = false;
     loop {
         match clients.connect() {
             Ok((client, history)) => return Ok((PostgresConnection::new(client), history)),
-            Err(DatabaseError::Unavailable(why)) => {
+            Err(DatabaseError::Unavailable(why)) if waits => {
                 if !std::mem::replace(&mut is_told, true) {
                     tracing::error!(%why, "the database cannot be used yet; it is tried again each second");
                 }

@@ -45,7 +45,8 @@ struct Seen {
     beat: Option<i64>,
 }
 
-/// Waits until this node may own the store, and makes it the owner. Its writer has the name `writer`.
+/// Waits until this node may own the store, and makes it the owner. Its writer has the name `writer`. Without `waits`, an owner that
+/// sends heartbeats is an error.
 ///
 /// # Errors
 /// If the database cannot be read or written.
@@ -54,6 +55,7 @@ pub(super) fn acquire(
     connection: &PostgresConnection,
     node: &Nonce,
     writer: &Nonce,
+    waits: bool,
 ) -> Result<(), DatabaseError> {
     let mut last = look(connection)?;
     let mut since = boot_time();
@@ -69,6 +71,9 @@ pub(super) fn acquire(
         thread::sleep(LOOK);
         let now = look(connection)?;
         if now != last {
+            if !waits && now.node.is_some() {
+                return Err(DatabaseError::Other("a server works with it; stop that first".into()));
+            }
             (last, since) = (now, boot_time());
         }
     }

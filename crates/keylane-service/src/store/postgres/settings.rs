@@ -36,6 +36,8 @@ pub struct PostgresSettings {
     pub(super) verification: Verification,
     /// File with the authorities that sign the certificate of the server.
     pub(super) root_certificate: Option<PathBuf>,
+    /// Whether opening the store waits for a server that does not answer, and for the end of another owner.
+    pub(super) waits: bool,
     /// Address without a password.
     shown: String,
 }
@@ -52,6 +54,13 @@ impl PostgresSettings {
     #[must_use]
     pub fn is_address(text: &str) -> bool {
         text.starts_with("postgres://") || text.starts_with("postgresql://")
+    }
+
+    /// Makes opening the store fail if the server does not answer, or another node owns the store. By default it waits
+    /// for the one and the other.
+    #[must_use]
+    pub fn without_waits(self) -> Self {
+        PostgresSettings { waits: false, ..self }
     }
 }
 
@@ -103,6 +112,7 @@ impl FromStr for PostgresSettings {
             config,
             verification,
             root_certificate: root.map(PathBuf::from),
+            waits: true,
             shown: shown.into(),
         })
     }

@@ -1,0 +1,98 @@
+//! Place of a store: a file, or a database in PostgreSQL with a folder for the node's own files.
+
+use std::path::{Path, PathBuf};
+
+use keylane_service::store::StoreSettings;
+
+/// Place of a store, from `store` and `data_folder` in the configuration or on the command line.
+#[derive(Clone, Debug)]
+pub(super) struct StorePlace {
+    /// File of the store; or, with a database, the name from which those of the node's own files are made.
+    pub(super) path: PathBuf,
+    /// Text for messages, without a password.
+    pub(super) shown: String,
+    #[cfg(feature = "postgres")]
+    database: Option<keylane_service::store::PostgresSettings>,
+}
+
+impl StorePlace {
+    /// Reads a place. `folder` returns the folder of the node's own files, which is needed with a database only.
+    ///
+    /// # Errors
+    /// If it is a wrong address, or one that this build cannot use, or there is no such folder.
+    pub(super) fn read(
+        store: &Path,
+        folder: impl FnOnce() -> anyhow::Result<PathBuf>,
+    ) -> anyhow::Result<Self> {
+        match store.to_str().filter(|text| is_address(text)) {
+            Some(address) => Self::database(address, folder),
+            None => Ok(StorePlace {
+                path: store.to_owned(),
+                shown: store.display().to_string(),
+                #[cfg(feature = "postgres")]
+                database: None,
+            }),
+        }
+    }
+
+    #[cfg(feature = "postgres")]
+    fn database(
+        address: &str,
+        folder: impl FnOnce() -> anyhow::Result<PathBuf>,
+    ) -> anyhow::Result<Self> {
+        use anyhow::Context;
+        let database: keylane_service::store::PostgresSettings =
+            address.parse().context("the store is not right")?;
+        let folder = folder()?;
+        std::fs::create_dir_all(&folder)
+            .with_context(|| format!("cannot create {}; give --data-folder", folder.display()))?;
+        Ok(StorePlace {
+            path: folder.join("node"),
+            shown: database.to_string(),
+            database: Some(database),
+        })
+    }
+
+    #[cfg(not(feature = "postgres"))]
+    fn database(
+        _address: &str,
+        _folder: impl FnOnce() -> anyhow::Result<PathBuf>,
+    ) -> anyhow::Result<Self> {
+        anyhow::bail!(
+            "this build has no PostgreSQL; build it with: cargo build --release --bin keylane --features postgres"
+        )
+    }
+
+    /// Returns whether the store is in a database.
+    pub(super) fn is_database(&self) -> bool {
+        is_address(&self.shown)
+    }
+
+    /// Returns the settings of a store at this place.
+    pub(super) fn settings(&self, settings: StoreSettings) -> StoreSettings {
+        #[cfg(feature = "postgres")]
+        let settings = StoreSettings { postgres: self.database.clone(), ..settings };
+        settings
+    }
+
+    /// Returns the place for a tool, which waits neither for the database nor for its owner.
+    #[cfg(feature = "postgres")]
+    pub(super) fn at_once(self) -> Self {
+        StorePlace { database: self.database.map(|database| database.without_waits()), ..self }
+    }
+
+    /// Returns the place for a tool.
+    #[cfg(not(feature = "postgres"))]
+    pub(super) fn at_once(self) -> Self {
+        self
+    }
+
+    #[cfg(feature = "postgres")]
+    pub(super) fn postgres(&self) -> Option<&keylane_service::store::PostgresSettings> {
+        self.database.as_ref()
+    }
+}
+
+fn is_address(text: &str) -> bool {
+    text.starts_with("postgres://") || text.starts_with("postgresql://")
+}

@@ -1,0 +1,196 @@
+//! A store in PostgreSQL has one owner, loses nothing that it has acknowledged, and goes on after its database has been away.
+
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use crate::store_support::{accepted, outcome, waiting};
+use keylane_service::JobNumber;
+use keylane_service::store::{
+    Changes, OutcomeKind, PostgresSettings, RecoveredJobs, Store, StoreOpenError, StoreSettings,
+    WriteError,
+};
+use keylane_testkit::{PostgresServer, or_skip};
+use tempfile::TempDir;
+
+/// A node: its folder, and the database that it shares with others.
+struct Node {
+    folder: TempDir,
+    settings: StoreSettings,
+}
+
+impl Node {
+    fn new(server: &PostgresServer) -> Self {
+        let postgres: PostgresSettings = server.address().parse().unwrap();
+        let settings = StoreSettings { postgres: Some(postgres), ..StoreSettings::default() };
+        Node { folder: tempfile::tempdir().unwrap(), settings }
+    }
+
+    fn open(&self) -> (Store, RecoveredJobs) {
+        self.try_open().unwrap()
+    }
+
+    fn try_open(&self) -> Result<(Store, RecoveredJobs), StoreOpenError> {
+        Store::open(self.folder.path().join("node"), &self.settings)
+    }
+}
+
+/// Ends subtask 0 of a job.
+fn end(store: &Store, job: JobNumber) -> Result<(), WriteError> {
+    let mut changes = Changes::new();
+    changes.ended(job, outcome(0, OutcomeKind::Succeeded));
+    store.submit(changes).wait().map(drop)
+}
+
+fn open_in_background(node: Node) -> mpsc::Receiver<(Store, RecoveredJobs)> {
+    let (opened, wait) = mpsc::channel();
+    thread::spawn(move || drop(opened.send(node.open())));
+    wait
+}
+
+#[test]
+fn a_second_node_opens_the_store_when_the_first_one_has_closed_it() {
+    let Some(server) = or_skip(PostgresServer::start()) else { return };
+    let (first, _) = Node::new(&server).open();
+    let job = accepted(&first, 3);
+    let boot = first.boot();
+    let second = open_in_background(Node::new(&server));
+    // The first one still works, although the other one looks at it.
+    assert!(second.recv_timeout(Duration::from_millis(700)).is_err());
+    end(&first, job).unwrap();
+    assert!(first.may_start_work());
+    drop(first);
+    let (second, mut recovered) = second.recv().unwrap();
+    assert!(second.boot() > boot);
+    assert!(recovered.was_clean());
+    let job = recovered.next_job().unwrap().unwrap();
+    assert_eq!(waiting(&job), [(1, 0), (2, 0)]);
+}
+
+#[test]
+fn a_node_whose_store_was_taken_over_writes_nothing_more() {
+    let Some(server) = or_skip(PostgresServer::start()) else { return };
+    let (first, _) = Node::new(&server).open();
+    let job = accepted(&first, 3);
+    // As if its heartbeats had not reached the database for long.
+    let taken = "UPDATE keylane.term SET node = NULL; DELETE FROM keylane.heartbeat";
+    let _ = server.query(taken);
+    let (second, mut recovered) = Node::new(&server).open();
+    assert!(
+        matches!(end(&first, job), Err(WriteError::Failed { cause }) if cause.contains("another node"))
+    );
+    assert!(first.lost().is_some());
+    assert!(!recovered.was_clean());
+    assert_eq!(waiting(&recovered.next_job().unwrap().unwrap()).len(), 3);
+    end(&second, job).unwrap();
+    assert!(second.may_start_work() && second.lost().is_none());
+    drop(first);
+    assert_eq!(second.check().unwrap().damage, []);
+    end(&second, accepted(&second, 2)).unwrap();
+}
+
+#[test]
+fn writes_are_refused_while_the_database_is_away_and_succeed_again_afterwards() {
+    let Some(mut server) = or_skip(PostgresServer::start_with(&["fsync=on"])) else { return };
+    let node = Node::new(&server);
+    let (store, _) = node.open();
+    let mut jobs = Vec::new();
+    for _ in 0..5 {
+        jobs.push(accepted(&store, 2));
+        server.kill();
+        assert_eq!(end(&store, jobs[0]), Err(WriteError::Busy));
+        assert!(store.job(jobs[0]).is_err());
+        server.restart();
+        // Its connections find that out by themselves.
+        while end(&store, *jobs.last().unwrap()) == Err(WriteError::Busy) {}
+    }
+    assert_eq!(store.failure(), None);
+    assert_eq!(store.check().unwrap().damage, []);
+    drop(store);
+    let (_store, mut recovered) = node.open();
+    for job in jobs {
+        let found = recovered.next_job().unwrap().unwrap();
+        assert_eq!((found.job.number, waiting(&found)), (job, vec![(1, 0)]));
+    }
+}
+
+/// Nothing acknowledged is missing and nothing refused is there, wherever the server is killed.
+#[test]
+fn a_server_that_is_killed_under_load_has_each_acknowledged_change_once() {
+    let Some(mut server) = or_skip(PostgresServer::start_with(&["fsync=on"])) else { return };
+    let node = Node::new(&server);
+    let (store, _) = node.open();
+    let job = accepted(&store, 20_000);
+    let (number, mut ended) = (std::sync::atomic::AtomicU32::new(0), Vec::new());
+    let next = || number.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    thread::scope(|scope| {
+        let writers: Vec<_> = (0..4)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut ended = Vec::new();
+                    loop {
+                        let number = next();
+                        if number >= 2_000 {
+                            return ended;
+                        }
+                        let write = || {
+                            let mut changes = Changes::new();
+                            changes.ended(job, outcome(number, OutcomeKind::Succeeded));
+                            store.submit(changes).wait()
+                        };
+                        // A refusal means that it was not written.
+                        while write() == Err(WriteError::Busy) {}
+                        ended.push(number);
+                    }
+                })
+            })
+            .collect();
+        for _ in 0..6 {
+            server.kill();
+            server.restart();
+        }
+        ended = writers.into_iter().flat_map(|writer| writer.join().unwrap()).collect();
+    });
+    assert_eq!(store.failure(), None);
+    assert_eq!(ended.len(), 2_000);
+    // Twice would be damage, and so would a gap be.
+    assert_eq!(store.check().unwrap().damage, []);
+    drop(store);
+    let (_store, mut recovered) = node.open();
+    let found = recovered.next_job().unwrap().unwrap();
+    assert_eq!(found.counts().succeeded, 2_000);
+}
+
+#[test]
+fn what_cannot_be_a_store_is_refused_with_the_reason() {
+    let Some(server) = or_skip(PostgresServer::start()) else { return };
+    let refused = |address: String| {
+        let postgres: PostgresSettings = address.parse().unwrap();
+        let settings =
+            StoreSettings { postgres: Some(postgres.without_waits()), ..StoreSettings::default() };
+        let folder = tempfile::tempdir().unwrap();
+        let opened = Store::open(folder.path().join("node"), &settings);
+        opened.err().map(|error| error.to_string()).unwrap_or_default()
+    };
+    let missing = refused(server.address_of("none"));
+    assert!(missing.contains("\"none\" does not exist"), "{missing}");
+    let port = server.port();
+    let _ = server.query("CREATE ROLE guest LOGIN");
+    let guest = refused(format!("postgres://guest@127.0.0.1:{port}/postgres?sslmode=disable"));
+    assert!(guest.contains("permission denied"), "{guest}");
+    let tls = refused(format!("postgres://keylane@127.0.0.1:{port}/postgres?sslmode=require"));
+    assert!(tls.contains("TLS"), "{tls}");
+    let away = refused("postgres://keylane@127.0.0.1:1/postgres".into());
+    assert!(away.contains("refused"), "{away}");
+    let (store, _) = Node::new(&server).open();
+    let used = refused(server.address());
+    assert!(used.contains("a server works with it"), "{used}");
+    drop(store);
+    let _ = server.query("UPDATE keylane.layout SET version = 99");
+    let later = refused(server.address());
+    assert!(later.contains("version 99, of a later keylane"), "{later}");
+    let _ = server.query("UPDATE keylane.layout SET version = 1");
+    let _ = server.query("ALTER DATABASE postgres SET default_transaction_read_only = on");
+    let read_only = refused(server.address());
+    assert!(read_only.contains("read-only"), "{read_only}");
+}
