@@ -19,7 +19,7 @@ use crate::Missing;
 use crate::guarded_process::{GuardedProcess, StartOutcome, StartTexts};
 
 const START_TEXTS: StartTexts =
-    StartTexts { ready: "Kafka Server started", port_taken: "Address already in use" };
+    StartTexts { ready: "Kafka Server started", taken: &["Address already in use"] };
 
 /// Maximum time from the start of a broker until it is ready. It takes 3 s on an idle processor.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
@@ -101,7 +101,7 @@ impl Broker {
             let mut broker = Broker { settings, ports, classpath, process: None, directory };
             match broker.run() {
                 StartOutcome::Ready => return broker,
-                StartOutcome::PortTaken => continue,
+                StartOutcome::Taken => continue,
                 StartOutcome::Failed(log) => panic!("the broker did not start; its log:\n{log}"),
             }
         }
@@ -150,7 +150,7 @@ impl Broker {
         assert!(self.process.is_none(), "kill the broker before a restart");
         match self.run() {
             StartOutcome::Ready => {}
-            StartOutcome::PortTaken => panic!("another process took a port of the killed broker"),
+            StartOutcome::Taken => panic!("another process took a port of the killed broker"),
             StartOutcome::Failed(log) => panic!("the broker did not restart; its log:\n{log}"),
         }
     }

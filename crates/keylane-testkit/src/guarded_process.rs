@@ -36,15 +36,15 @@ const MAX_LOG_LINES: usize = 40;
 pub(crate) struct StartTexts {
     /// It serves requests.
     pub(crate) ready: &'static str,
-    /// Another process uses one of its ports.
-    pub(crate) port_taken: &'static str,
+    /// Another process uses one of its ports, or something else that it needs.
+    pub(crate) taken: &'static [&'static str],
 }
 
 /// Outcome of a start.
 pub(crate) enum StartOutcome {
     Ready,
-    /// Another process uses one of the ports.
-    PortTaken,
+    /// Another process uses one of the ports, or something else that it needs.
+    Taken,
     /// The server ended, or was not ready in time. Contains the last lines of its log.
     Failed(String),
 }
@@ -112,7 +112,9 @@ fn wait_until_ready(
     loop {
         match lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             Ok(line) if line.contains(texts.ready) => return StartOutcome::Ready,
-            Ok(line) if line.contains(texts.port_taken) => return StartOutcome::PortTaken,
+            Ok(line) if texts.taken.iter().any(|text| line.contains(text)) => {
+                return StartOutcome::Taken;
+            }
             Ok(line) => {
                 if last.len() == MAX_LOG_LINES {
                     last.pop_front();

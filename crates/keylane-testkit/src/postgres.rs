@@ -7,6 +7,7 @@ use std::net::TcpListener;
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread;
 use std::time::Duration;
 
 use rustix::process::{Signal, getuid};
@@ -23,8 +24,13 @@ const MAX_STARTS: usize = 3;
 
 const START_TEXTS: StartTexts = StartTexts {
     ready: "database system is ready to accept connections",
-    port_taken: "could not bind",
+    // After a kill, the processes of its connections notice that by themselves, and hold its memory until then.
+    taken: &["could not bind", "is still in use", "already exists"],
 };
+
+/// Maximum number of starts after a kill, and the time between two of them.
+const MAX_RESTARTS: usize = 300;
+const RESTART_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Folder of Debian's packages, which has a folder for each version.
 const DEBIAN: &str = "/usr/lib/postgresql";
@@ -115,10 +121,13 @@ impl PostgresServer {
     /// If it does not start.
     pub fn restart(&mut self) {
         self.kill();
-        // The processes of its connections notice its death by themselves, and hold its memory until then.
-        let lock = self.directory.path().join("data/postmaster.pid");
-        let _ = fs::remove_file(lock);
-        assert!(self.try_start(), "another process took the port of PostgreSQL");
+        for _ in 0..MAX_RESTARTS {
+            if self.try_start() {
+                return;
+            }
+            thread::sleep(RESTART_INTERVAL);
+        }
+        panic!("PostgreSQL could not start again: its port or its memory is in use");
     }
 
     /// Sends `signal` to the server.
@@ -164,7 +173,7 @@ impl PostgresServer {
         assert!(dump.wait().expect("it is a child").success() && restored.success());
     }
 
-    /// Returns false if another process uses the port.
+    /// Returns false if another process uses the port, or processes of an earlier server have not ended.
     fn try_start(&mut self) -> bool {
         let mut postgres = Command::new(self.programs.join("postgres"));
         postgres.arg("-D").arg(self.directory.path().join("data"));
@@ -180,7 +189,7 @@ impl PostgresServer {
                 self.process = Some(process);
                 true
             }
-            StartOutcome::PortTaken => {
+            StartOutcome::Taken => {
                 process.kill();
                 false
             }

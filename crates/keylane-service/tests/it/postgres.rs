@@ -1,5 +1,6 @@
 //! A store in PostgreSQL has one owner, loses nothing that it has acknowledged, and goes on after its database has been away.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -114,51 +115,59 @@ fn writes_are_refused_while_the_database_is_away_and_succeed_again_afterwards() 
     }
 }
 
+/// Number of subtasks that end in the test below, and of those between two kills.
+const ENDS: u32 = 6_000;
+const BETWEEN_KILLS: usize = 300;
+
+/// Ends subtasks until none is left, each again as long as it is refused. Tells of each that was acknowledged.
+fn end_all(store: &Store, job: JobNumber, next: &AtomicU32, acknowledged: &mpsc::Sender<u32>) {
+    loop {
+        let number = next.fetch_add(1, Ordering::Relaxed);
+        if number >= ENDS {
+            return;
+        }
+        let write = || {
+            let mut changes = Changes::new();
+            changes.ended(job, outcome(number, OutcomeKind::Succeeded));
+            store.submit(changes).wait().map(drop)
+        };
+        // A refusal means that it was not written.
+        let mut written = write();
+        while written == Err(WriteError::Busy) {
+            written = write();
+        }
+        written.unwrap();
+        acknowledged.send(number).unwrap();
+    }
+}
+
 /// Nothing acknowledged is missing and nothing refused is there, wherever the server is killed.
 #[test]
 fn a_server_that_is_killed_under_load_has_each_acknowledged_change_once() {
     let Some(mut server) = or_skip(PostgresServer::start_with(&["fsync=on"])) else { return };
     let node = Node::new(&server);
     let (store, _) = node.open();
-    let job = accepted(&store, 20_000);
-    let (number, mut ended) = (std::sync::atomic::AtomicU32::new(0), Vec::new());
-    let next = || number.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let (job, next) = (accepted(&store, ENDS), AtomicU32::new(0));
+    let (acknowledged, heard) = mpsc::channel();
     thread::scope(|scope| {
-        let writers: Vec<_> = (0..4)
-            .map(|_| {
-                scope.spawn(|| {
-                    let mut ended = Vec::new();
-                    loop {
-                        let number = next();
-                        if number >= 2_000 {
-                            return ended;
-                        }
-                        let write = || {
-                            let mut changes = Changes::new();
-                            changes.ended(job, outcome(number, OutcomeKind::Succeeded));
-                            store.submit(changes).wait()
-                        };
-                        // A refusal means that it was not written.
-                        while write() == Err(WriteError::Busy) {}
-                        ended.push(number);
-                    }
-                })
-            })
-            .collect();
-        for _ in 0..6 {
+        for _ in 0..4 {
+            let acknowledged = acknowledged.clone();
+            let (store, next) = (&store, &next);
+            scope.spawn(move || end_all(store, job, next, &acknowledged));
+        }
+        drop(acknowledged);
+        while heard.iter().take(BETWEEN_KILLS).count() == BETWEEN_KILLS {
             server.kill();
             server.restart();
         }
-        ended = writers.into_iter().flat_map(|writer| writer.join().unwrap()).collect();
     });
     assert_eq!(store.failure(), None);
-    assert_eq!(ended.len(), 2_000);
-    // Twice would be damage, and so would a gap be.
+    // An outcome that was written twice is damage.
     assert_eq!(store.check().unwrap().damage, []);
     drop(store);
     let (_store, mut recovered) = node.open();
     let found = recovered.next_job().unwrap().unwrap();
-    assert_eq!(found.counts().succeeded, 2_000);
+    assert_eq!(found.counts().succeeded, ENDS);
 }
 
 #[test]
