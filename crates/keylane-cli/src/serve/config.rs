@@ -16,7 +16,7 @@ use keylane_service::{
 use serde::Deserialize;
 
 use super::check::CommandLine;
-use super::config_source;
+use super::data_folder::data_folder;
 use super::kind_arg::KindArg;
 use super::kind_table::KindTable;
 use super::old_names;
@@ -381,7 +381,7 @@ pub(super) fn place_of_store(config: Option<&Path>, store: &Path) -> anyhow::Res
     let store = config.as_ref().and_then(Config::store).unwrap_or(store);
     StorePlace::read(store, || {
         let folder = config.as_ref().and_then(|config| config.data_folder(None));
-        folder.map_or_else(config_source::data_folder, |folder| Ok(folder.to_owned()))
+        folder.map_or_else(data_folder, |folder| Ok(folder.to_owned()))
     })
 }
 

@@ -1,12 +1,12 @@
 //! Origin of the configuration: a file, the command line, or both.
 
-use std::env;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 
 use super::config::Config;
+use super::data_folder::data_folder;
 use super::kind_arg::KindArg;
 
 /// Name of the store in the current folder, if there is a configuration file without a store.
@@ -61,18 +61,4 @@ impl ConfigSource {
             .with_context(|| format!("cannot create {}; give --store FILE", folder.display()))?;
         Ok(folder.join("keylane.db"))
     }
-}
-
-/// Folder of this program in the user's data directory.
-pub(super) fn data_folder() -> anyhow::Result<PathBuf> {
-    Ok(data_directory()?.join("keylane"))
-}
-
-/// Directory for the data of the user's programs, as the XDG Base Directory Specification has it.
-fn data_directory() -> anyhow::Result<PathBuf> {
-    let given = env::var_os("XDG_DATA_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
-    let home = || env::home_dir().filter(|home| home.is_absolute());
-    given
-        .or_else(|| home().map(|home| home.join(".local/share")))
-        .context("there is no home directory for the store; give --store FILE")
 }

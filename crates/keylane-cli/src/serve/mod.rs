@@ -4,6 +4,7 @@ mod announcement;
 mod check;
 mod config;
 mod config_source;
+mod data_folder;
 mod init;
 mod kind_arg;
 mod kind_table;
@@ -146,7 +147,7 @@ fn run(args: &ServeArgs) -> anyhow::Result<ExitOutcome> {
     let store =
         StorePlace::read(&store, || match config.data_folder(args.data_folder.as_deref()) {
             Some(folder) => Ok(folder.to_owned()),
-            None => config_source::data_folder(),
+            None => data_folder::data_folder(),
         })?;
     let plain = config.settings(&store);
     let tenants = config.tenants(plain.slots)?;

@@ -59,7 +59,8 @@ impl StorePlace {
         _folder: impl FnOnce() -> anyhow::Result<PathBuf>,
     ) -> anyhow::Result<Self> {
         anyhow::bail!(
-            "this build has no PostgreSQL; build it with: cargo build --release --bin keylane --features postgres"
+            "this build has no PostgreSQL; build it with the feature `postgres`, or with all of the default features: \
+             cargo build --release --bin keylane"
         )
     }
 

@@ -123,6 +123,11 @@ impl WriterHost for SimulatedDisk {
         }))
     }
 
+    #[cfg(feature = "postgres")]
+    fn thread(&self, _name: &str, _body: Box<dyn FnOnce() + Send>) -> io::Result<JoinWriter> {
+        unreachable!("a simulated store is in a file")
+    }
+
     fn report(&self, report: Box<dyn FnOnce() + Send>) {
         // After a crash there is no process that could hear of it.
         drop(report);

@@ -25,6 +25,13 @@ pub(super) trait WriterHost: Send + Sync {
     /// Returns an error if it cannot run.
     fn start(&self, writer: StoreWriter) -> io::Result<JoinWriter>;
 
+    /// Starts a thread of a database that is not simulated.
+    ///
+    /// # Errors
+    /// Returns an error if it cannot run.
+    #[cfg(feature = "postgres")]
+    fn thread(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> io::Result<JoinWriter>;
+
     /// Reports a refusal after the end of the writer, outside of the caller's locks. If that is
     /// impossible, `report` is dropped, which reports it too.
     fn report(&self, report: Box<dyn FnOnce() + Send>);
@@ -41,6 +48,12 @@ impl WriterHost for WriterThread {
     fn start(&self, writer: StoreWriter) -> io::Result<JoinWriter> {
         let thread = Builder::new().name("keylane-store".into()).spawn(move || writer.run())?;
         // After a panic of the writer, its dropped requests have reported the failure already.
+        Ok(Box::new(move || drop(thread.join())))
+    }
+
+    #[cfg(feature = "postgres")]
+    fn thread(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> io::Result<JoinWriter> {
+        let thread = Builder::new().name(name.to_owned()).spawn(body)?;
         Ok(Box::new(move || drop(thread.join())))
     }
 

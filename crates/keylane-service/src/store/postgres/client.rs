@@ -19,6 +19,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::settings::PostgresSettings;
 use super::tls;
 use crate::store::error::{ReadError, StoreDamage};
+use crate::store::store_dependencies::Outside;
 
 /// SQLSTATE of the error with which the database refuses a transaction of a node that does not own the store.
 pub(super) const NOT_OWNER: &str = "KL001";
@@ -163,7 +164,10 @@ impl Clients {
     ///
     /// # Errors
     /// If it cannot run, or the settings of TLS are wrong.
-    pub(super) fn new(settings: &PostgresSettings) -> Result<Self, DatabaseError> {
+    pub(super) fn new(
+        settings: &PostgresSettings,
+        outside: &Outside,
+    ) -> Result<Self, DatabaseError> {
         let other = |why: String| DatabaseError::Other(why.into());
         let root = settings.root_certificate.as_deref();
         let tls = tls::connector(settings.verification, root).map_err(other)?;
@@ -173,10 +177,10 @@ impl Clients {
             .map_err(|error| other(error.to_string()))?;
         let (handle, ended) = (runtime.handle().clone(), CancellationToken::new());
         let end = ended.clone().drop_guard();
-        thread::Builder::new()
-            .name("keylane-postgres".into())
-            .spawn(move || runtime.block_on(ended.cancelled()))
-            .map_err(|error| other(error.to_string()))?;
+        let body = Box::new(move || runtime.block_on(ended.cancelled()));
+        // It ends by itself, because a connection may be dropped on it.
+        let started = outside.writers.thread("keylane-postgres", body);
+        drop(started.map_err(|error| other(error.to_string()))?);
         Ok(Clients { settings: settings.clone(), tls, runtime: handle, _end: end })
     }
 
@@ -187,10 +191,11 @@ impl Clients {
     pub(super) fn connect(&self) -> Result<(Client, ServerHistory), DatabaseError> {
         let (mut config, tls) = (self.settings.config.clone(), self.tls.clone());
         config.tcp_user_timeout(PEER_TIMEOUT).keepalives_idle(PEER_TIMEOUT);
+        let runtime = self.runtime.clone();
         let connected = self.runtime.spawn(async move {
             let (client, connection) = config.connect(tls).await?;
             // It ends with the client, or with an error that the client's next statement gets.
-            tokio::spawn(connection);
+            runtime.spawn(connection);
             let history = prepare(&client).await?;
             Ok::<_, DatabaseError>((client, history))
         });
@@ -272,7 +277,8 @@ mod tests {
         let Some(server) = or_skip(PostgresServer::start()) else { return };
         for (setting, found) in [("off", "on"), ("local", "on"), ("remote_apply", "remote_apply")] {
             let _ = server.query(&format!("ALTER ROLE keylane SET synchronous_commit = {setting}"));
-            let clients = Clients::new(&server.address().parse().unwrap()).unwrap();
+            let settings = server.address().parse().unwrap();
+            let clients = Clients::new(&settings, &Outside::system()).unwrap();
             let connection = PostgresConnection::new(clients.connect().unwrap().0);
             let tables: &dyn StoreConnection = &connection;
             let sql = "SELECT convert_to(current_setting('synchronous_commit'), 'UTF8')";

@@ -4,12 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use super::client::{Clients, DatabaseError};
 use super::connection::PostgresConnection;
 use super::ownership::{LEASE, Nonce, boot_time};
+use crate::store::store_dependencies::{JoinWriter, Outside};
 
 /// Interval between two heartbeats.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -49,7 +49,7 @@ impl Lease {
 /// Thread that sends heartbeats until it is dropped.
 pub(super) struct Heartbeats {
     end: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    join: Option<JoinWriter>,
 }
 
 impl Heartbeats {
@@ -61,22 +61,23 @@ impl Heartbeats {
         clients: Arc<Clients>,
         node: Nonce,
         lease: Arc<Lease>,
+        outside: &Outside,
     ) -> Result<Self, DatabaseError> {
         let mut beats = Beats { clients, node, lease, connection: None };
         beats.send()?;
         let (end, ended) = channel();
-        let thread = thread::Builder::new().name("keylane-heartbeat".into());
-        let thread = thread.spawn(move || beats.run(&ended));
-        let thread = thread.map_err(|error| DatabaseError::Other(error.to_string().into()))?;
-        Ok(Heartbeats { end: Some(end), thread: Some(thread) })
+        let body = Box::new(move || beats.run(&ended));
+        let join = outside.writers.thread("keylane-heartbeat", body);
+        let join = join.map_err(|error| DatabaseError::Other(error.to_string().into()))?;
+        Ok(Heartbeats { end: Some(end), join: Some(join) })
     }
 }
 
 impl Drop for Heartbeats {
     fn drop(&mut self) {
         drop(self.end.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+        if let Some(join) = self.join.take() {
+            join();
         }
     }
 }

@@ -44,13 +44,13 @@ pub(in crate::store) fn open(
         address: postgres.to_string(),
         why: error.why(),
     };
-    let clients = Arc::new(Clients::new(postgres).map_err(failed)?);
+    let clients = Arc::new(Clients::new(postgres, outside).map_err(failed)?);
     let (connection, history) = connect(&clients, postgres.waits).map_err(failed)?;
     layout::prepare(&connection).map_err(|error| failed(error.into()))?;
     let (node, writer) = (nonce(outside), nonce(outside));
     ownership::acquire(&clients, &connection, &node, &writer, postgres.waits).map_err(failed)?;
     let lease = Arc::new(Lease::default());
-    let heartbeats = Heartbeats::start(Arc::clone(&clients), node, Arc::clone(&lease));
+    let heartbeats = Heartbeats::start(Arc::clone(&clients), node, Arc::clone(&lease), outside);
     let heartbeats = Some(heartbeats.map_err(failed)?);
     let (was, is_copy) = recorded(&connection, &history, outside).map_err(failed)?;
     let mut database = PostgresDatabase {
@@ -123,7 +123,7 @@ impl PostgresSettings {
         &self,
         work: impl FnOnce(&PostgresConnection) -> Result<T, LayoutError>,
     ) -> Result<T, StoreOpenError> {
-        let done = Clients::new(self).and_then(|clients| {
+        let done = Clients::new(self, &Outside::system()).and_then(|clients| {
             let (connection, _) = connect(&clients, false)?;
             work(&connection).map_err(DatabaseError::from)
         });
