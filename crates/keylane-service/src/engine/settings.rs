@@ -45,7 +45,7 @@ impl fmt::Display for BuildInfo {
 /// Settings of a service.
 #[derive(Clone, Debug)]
 pub struct ServiceSettings {
-    /// Path of the store's file.
+    /// Path of the store's file. With a store in a database, the name from which those of the node's own files beside it are made.
     pub path: PathBuf,
     /// Maximum number of concurrent subtasks, including those of remote workers. Default: 64.
     pub slots: usize,

@@ -9,7 +9,7 @@ use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, OpenFlags};
 use tokio_util::sync::CancellationToken;
 
-use super::error::BackupError;
+use super::error::{BackupError, ReadError};
 use super::handle::Store;
 
 /// Number of pages that are copied between two looks at the requests to end: 4 MiB.
@@ -64,7 +64,10 @@ impl Store {
     fn copy(&self, part: &Path, stopped: &CancellationToken) -> Result<(), BackupError> {
         let copied = self
             .with_long_reader(|reader, must_end| Ok(copy_pages(reader, part, must_end, stopped)));
-        copied.unwrap_or_else(|error| Err(BackupError::Sqlite { why: error.to_string() }))
+        copied.unwrap_or_else(|error| match error {
+            ReadError::NotInFile => Err(BackupError::NotInFile),
+            error => Err(BackupError::Sqlite { why: error.to_string() }),
+        })
     }
 }
 

@@ -472,6 +472,9 @@ impl std::fmt::Display for StoreDamage {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BackupError {
+    /// The store is in a database.
+    #[error("the store is in PostgreSQL: back it up by the means of the database, such as pg_dump")]
+    NotInFile,
     /// The destination exists.
     #[error("{} exists; name a new file", path.display())]
     Exists {

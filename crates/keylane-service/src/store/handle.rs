@@ -20,7 +20,7 @@ use super::shared::StoreShared;
 use super::store_dependencies::{JoinWriter, Outside};
 use crate::ids::JobNumber;
 
-/// Durable store of the service: one file, shared by the threads of one process.
+/// Durable store of the service: one file, or the tables of a database, shared by the threads of one process.
 ///
 /// - **An acknowledged change is on the disk.** It survives `kill -9` and a failure of the machine.
 /// - **All or nothing.** A job is stored with all its subtasks, or not at all; likewise the changes

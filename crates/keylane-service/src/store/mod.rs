@@ -1,5 +1,5 @@
 //! Durable store of the service: jobs with their subtasks and outcomes, and the requests of users,
-//! in one SQLite file.
+//! in one SQLite file, or in a PostgreSQL database.
 //!
 //! An acknowledged change is complete on the disk; damaged data is refused and named. Subtasks and
 //! outcomes are grouped in chunks, and not in a row each. One thread writes many changes in a

@@ -1,7 +1,7 @@
 //! `keylane serve` with commands, workers and a remote worker is killed at many moments, with and without its guard, as are
 //! its child processes. The subtasks of a key run in order and one at a time, no accepted subtask is lost, and
 //! no process of a command is left. All of that is judged by what the subtasks have written. `KEYLANE_KILLS` says how
-//! many kills there are.
+//! many kills there are. The same with a store in PostgreSQL, where another server takes over after each kill.
 
 use std::collections::{BTreeMap, HashSet};
 use std::env;
@@ -55,8 +55,12 @@ while IFS= read -r line; do
 done
 "#;
 
-/// Starts a server whose children name `life` in what they write. It has not said its address yet.
-fn start(family: &Family, life: u64) -> Server {
+/// Lines of the configuration for a store in a file.
+const IN_FILE: &str = r#"store = "DIR/tasks.db""#;
+
+/// Starts a server whose children name `life` in what they write, with these lines of the configuration for its store. It has
+/// not said its address yet.
+fn start(family: &Family, life: u64, store: &str) -> Server {
     let folder = family.folder().to_str().unwrap();
     let of_life = |text: &str| text.replace("DIR", folder).replace("LIFE", &life.to_string());
     // A shell reads a script as it runs, so each life has its own.
@@ -64,12 +68,12 @@ fn start(family: &Family, life: u64) -> Server {
         fs::write(family.path(&format!("{name}-{life}")), of_life(&format!("{ACT}{body}")))
             .unwrap();
     }
-    let config = of_life(
-        "[server]\nlisten = \"127.0.0.1:0\"\nstore = \"DIR/tasks.db\"\n\
+    let config = of_life(&format!(
+        "[server]\nlisten = \"127.0.0.1:0\"\n{store}\n\
          [kinds.command]\ncommand = [\"sh\", \"DIR/command-LIFE\"]\nattempts = 1000\nbackoff = \"1ms..5ms\"\n\
          [kinds.worker]\nworker = [\"sh\", \"DIR/worker-LIFE\"]\nworkers = 2\nattempts = 1000\nbackoff = \"1ms..5ms\"\n\
          [kinds.remote]\nlease = \"10s\"\nattempts = 1000\nbackoff = \"1ms..5ms\"\n",
-    );
+    ));
     let path = family.path("config.toml");
     fs::write(&path, config).unwrap();
     let log = OpenOptions::new().create(true).append(true).open(family.path("stderr")).unwrap();
@@ -137,11 +141,11 @@ type KilledChildren = HashSet<(String, u64, u64)>;
 fn live(
     family: &Family,
     clients: &Clients,
-    life: u64,
+    (life, store): (u64, &str),
     dice: &mut Dice,
     killed: &mut KilledChildren,
 ) {
-    let mut server = start(family, life);
+    let mut server = start(family, life, store);
     // One of eight ends while it starts.
     if dice.roll(8) > 0 {
         clients.serve(Some((life, address_of(&mut server, family))));
@@ -229,10 +233,28 @@ fn check_books(clients: &Clients, address: &str) {
     }
 }
 
+fn kills_or(default: u64) -> u64 {
+    env::var("KEYLANE_KILLS").map_or(default, |kills| kills.parse().expect("it is a number"))
+}
+
 #[test]
 fn a_server_that_is_killed_keeps_order_and_loses_nothing() {
-    let kills: u64 =
-        env::var("KEYLANE_KILLS").map_or(8, |kills| kills.parse().expect("it is a number"));
+    run_with_kills(kills_or(8), IN_FILE);
+}
+
+/// Each server has a folder of its own, as if it were on another machine, and takes over when the killed one has been silent
+/// for some seconds.
+#[cfg(feature = "postgres")]
+#[test]
+fn a_server_on_postgres_that_takes_over_from_a_killed_one_keeps_order_and_loses_nothing() {
+    use keylane_testkit::{PostgresServer, or_skip};
+    let Some(server) = or_skip(PostgresServer::start()) else { return };
+    let folder = "data_folder = \"DIR/node-LIFE\"";
+    run_with_kills(kills_or(4), &format!("store = \"{}\"\n{folder}", server.address()));
+}
+
+/// Kills servers with this store while clients work with them, and judges what the subtasks have written.
+fn run_with_kills(kills: u64, store: &str) {
     let mut dice = Dice::new(3);
     let mut family = Family::new();
     let clients = Arc::new(Clients::default());
@@ -243,9 +265,9 @@ fn a_server_that_is_killed_keeps_order_and_loses_nothing() {
 
     let mut killed = KilledChildren::new();
     for life in 1..=kills {
-        live(&family, &clients, life, &mut dice, &mut killed);
+        live(&family, &clients, (life, store), &mut dice, &mut killed);
     }
-    let mut server = start(&family, kills + 1);
+    let mut server = start(&family, kills + 1, store);
     let address = address_of(&mut server, &family);
     clients.serve(Some((kills + 1, address.clone())));
     clients.accept_no_more();

@@ -104,6 +104,7 @@ fn refusal(error: BackupError) -> RequestError {
     match error {
         BackupError::TooSlow => RequestError::Busy(error.to_string()),
         BackupError::Stopped => RequestError::Draining,
+        BackupError::NotInFile => RequestError::Conflict(error.to_string()),
         BackupError::Io { source, .. } if source.kind() == ErrorKind::StorageFull => {
             RequestError::StoreFull
         }

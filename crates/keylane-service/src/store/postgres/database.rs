@@ -137,7 +137,10 @@ impl WriterDatabase for PostgresDatabase {
     fn commit(&mut self) -> Result<(), SqliteError> {
         let sent = self.connection.add("COMMIT", &[]).and_then(|()| self.connection.send());
         let committed = match sent {
-            Err(DatabaseError::Unavailable(_)) if self.connection.is_closed() => self.settle(),
+            // On a connection that goes on, the answer to `COMMIT` has come, and the transaction has failed before it.
+            Err(DatabaseError::Unavailable(_)) if self.connection.run("ROLLBACK").is_err() => {
+                self.settle()
+            }
             sent => sent,
         };
         self.tell(committed)?;

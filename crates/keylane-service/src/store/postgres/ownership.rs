@@ -107,7 +107,12 @@ fn take(
     let error = connection.take_error();
     connection.run("SET lock_timeout TO 0")?;
     match (taken, error) {
-        (Ok(changed), _) => Ok(changed == 1),
+        (Ok(0), _) => Ok(false),
+        (Ok(_), _) => {
+            // Of nodes that have ended without notice. A former owner that has not finds that it owns nothing.
+            connection.run("DELETE FROM heartbeat")?;
+            Ok(true)
+        }
         // A transaction of the former owner holds the row, perhaps without its node: the next try finds it gone.
         (Err(_), Some(DatabaseError::Unavailable(_))) => {
             end_transactions(clients)?;
