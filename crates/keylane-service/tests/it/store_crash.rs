@@ -68,9 +68,10 @@ fn bring(store: &Store, client: u32, turn: u32) {
     changes.started(SubtaskId { job, number: 0 }, 3);
     store.submit(changes).wait().unwrap();
     say(format_args!("mark {}", job.0));
-    end(store, job, (1..total).filter(|number| number % 3 == 1).take(20));
+    let succeeded = end(store, job, (1..total).filter(|number| number % 3 == 1).take(20));
     if turn % 3 == 2 {
-        let counts = OutcomeCounts::default();
+        // The child may be killed between the end of the job and its removal.
+        let counts = OutcomeCounts { succeeded, ..OutcomeCounts::default() };
         let status =
             JobStatus { ended_ms: Some(NOW), counts, ..JobStatus::of(JobState::Cancelled) };
         let mut changes = Changes::new();
@@ -90,13 +91,17 @@ fn bring(store: &Store, client: u32, turn: u32) {
     }
 }
 
-fn end(store: &Store, job: JobNumber, numbers: impl Iterator<Item = u32>) {
+/// Ends subtasks, and returns their number.
+fn end(store: &Store, job: JobNumber, numbers: impl Iterator<Item = u32>) -> u32 {
+    let mut ended = 0;
     for number in numbers {
         let mut changes = Changes::new();
         changes.ended(job, outcome(number, OutcomeKind::Succeeded));
         store.submit(changes).wait().unwrap();
         say(format_args!("end {} {number}", job.0));
+        ended += 1;
     }
+    ended
 }
 
 /// One write for a line, so that none is cut in two by another thread.

@@ -62,7 +62,10 @@ const IN_FILE: &str = r#"store = "DIR/tasks.db""#;
 /// not said its address yet.
 fn start(family: &Family, life: u64, store: &str) -> Server {
     let folder = family.folder().to_str().unwrap();
-    let of_life = |text: &str| text.replace("DIR", folder).replace("LIFE", &life.to_string());
+    let of_life = |text: &str| {
+        let text = text.replace("DIR", folder).replace("LIFE", &life.to_string());
+        text.replace("NODE", &(life / 2).to_string())
+    };
     // A shell reads a script as it runs, so each life has its own.
     for (name, body) in [("command", COMMAND), ("worker", WORKER)] {
         fs::write(family.path(&format!("{name}-{life}")), of_life(&format!("{ACT}{body}")))
@@ -242,14 +245,14 @@ fn a_server_that_is_killed_keeps_order_and_loses_nothing() {
     run_with_kills(kills_or(8), IN_FILE);
 }
 
-/// Each server has a folder of its own, as if it were on another machine, and takes over when the killed one has been silent
-/// for some seconds.
+/// Every second server has another folder than the killed one, as if it were on another machine, and takes over when that has
+/// been silent for some seconds; the others go on at once.
 #[cfg(feature = "postgres")]
 #[test]
 fn a_server_on_postgres_that_takes_over_from_a_killed_one_keeps_order_and_loses_nothing() {
     use keylane_testkit::{PostgresServer, or_skip};
     let Some(server) = or_skip(PostgresServer::start()) else { return };
-    let folder = "data_folder = \"DIR/node-LIFE\"";
+    let folder = "data_folder = \"DIR/node-NODE\"";
     run_with_kills(kills_or(4), &format!("store = \"{}\"\n{folder}", server.address()));
 }
 

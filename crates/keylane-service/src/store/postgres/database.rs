@@ -10,6 +10,7 @@ use keylane_storage::sqlite::SqliteError;
 use super::client::{Clients, DatabaseError, ServerHistory};
 use super::connection::PostgresConnection;
 use super::heartbeat::Heartbeats;
+use super::node_file::NodeFile;
 use super::ownership::{Nonce, failure};
 use crate::store::connection::StoreConnection;
 use crate::store::store_dependencies::Outside;
@@ -22,6 +23,8 @@ const RETRY: Duration = Duration::from_millis(250);
 pub(super) struct PostgresDatabase {
     /// Ends before the node gives the store up.
     pub(super) heartbeats: Option<Heartbeats>,
+    /// Keeps another process from using the name of the node.
+    pub(super) _node_file: NodeFile,
     pub(super) clients: Arc<Clients>,
     pub(super) connection: PostgresConnection,
     /// Server that the store was opened on. On another one, or after a promotion, transactions may be missing.

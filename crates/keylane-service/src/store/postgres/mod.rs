@@ -7,6 +7,7 @@ mod connection;
 mod database;
 mod heartbeat;
 mod layout;
+mod node_file;
 mod open;
 mod ownership;
 mod password_file;

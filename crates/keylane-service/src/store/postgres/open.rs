@@ -1,6 +1,7 @@
 //! Opening of a store in PostgreSQL: the tables, the ownership, and the start of the writer.
 
 use std::collections::VecDeque;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
@@ -11,6 +12,7 @@ use super::connection::PostgresConnection;
 use super::database::{PostgresDatabase, nonce};
 use super::heartbeat::{Heartbeats, Lease};
 use super::layout::{self, LayoutError, Migration};
+use super::node_file::NodeFile;
 use super::ownership::{self, failure};
 use super::readers::PostgresReaders;
 use super::settings::PostgresSettings;
@@ -47,7 +49,11 @@ pub(in crate::store) fn open(
     let clients = Arc::new(Clients::new(postgres, outside).map_err(failed)?);
     let (connection, history) = connect(&clients, postgres.waits).map_err(failed)?;
     layout::prepare(&connection).map_err(|error| failed(error.into()))?;
-    let (node, writer) = (nonce(outside), nonce(outside));
+    let node_file = NodeFile::open(path, nonce(outside)).map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock => StoreOpenError::InUse { path: path.to_owned(), by: None },
+        _ => StoreOpenError::io("open the file of the node", path)(error),
+    })?;
+    let (node, writer) = (node_file.name, nonce(outside));
     ownership::acquire(&clients, &connection, &node, &writer, postgres.waits).map_err(failed)?;
     let lease = Arc::new(Lease::default());
     let heartbeats = Heartbeats::start(Arc::clone(&clients), node, Arc::clone(&lease), outside);
@@ -55,6 +61,7 @@ pub(in crate::store) fn open(
     let (was, is_copy) = recorded(&connection, &history, outside).map_err(failed)?;
     let mut database = PostgresDatabase {
         heartbeats,
+        _node_file: node_file,
         clients: Arc::clone(&clients),
         connection,
         history,

@@ -1,8 +1,8 @@
 //! Ownership of a store: which node schedules it, and when another one may take it over.
 //!
 //! `term.node` is the owner. Its heartbeats are apart from it, so that they do not wait for its own transactions. A node that wants the store
-//! takes it at once if no node owns it, and otherwise when it has seen the same heartbeat of the same owner for [`SILENCE`]. Both
-//! sides measure durations by their own clocks, which count the sleep of the machine, so no two clocks need agree: an owner
+//! takes it at once if no node owns it or an earlier process of its own name does (`node_file.rs`), and otherwise when it has seen the
+//! same heartbeat of the same owner for [`SILENCE`]. Both sides measure durations by their own clocks, which count the sleep of the machine, so no two clocks need agree: an owner
 //! starts nothing more than [`LEASE`] after it began to send its last successful heartbeat (`heartbeat.rs`).
 
 use std::thread;
@@ -61,7 +61,9 @@ pub(super) fn acquire(
     let mut since = boot_time();
     let mut is_told = false;
     loop {
-        if last.node.is_none() || boot_time().saturating_sub(since) >= SILENCE {
+        // This node is the only process with its name, so an owner of that name has ended.
+        let was_it = last.node.as_deref() == Some(node.as_slice());
+        if was_it || last.node.is_none() || boot_time().saturating_sub(since) >= SILENCE {
             if take(clients, connection, &last, node, writer)? {
                 return Ok(());
             }
