@@ -222,6 +222,13 @@ fn open(which: &StoreLocationArgs) -> anyhow::Result<Store> {
 
 fn open_existing(which: &StoreLocationArgs) -> anyhow::Result<(Store, RecoveredJobs)> {
     let place = which.place()?;
+    #[cfg(feature = "postgres")]
+    if let Some(database) = place.postgres() {
+        let has_none = database.migration_plan()?.first().is_some_and(|step| step.version == 1);
+        if has_none {
+            bail!("there is no store in {}", place.shown);
+        }
+    }
     if !place.is_database() && !place.path.exists() {
         bail!("there is no store {}", place.shown);
     }

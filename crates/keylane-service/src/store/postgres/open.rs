@@ -13,7 +13,7 @@ use super::database::{PostgresDatabase, nonce};
 use super::heartbeat::{Heartbeats, Lease};
 use super::layout::{self, LayoutError, Migration};
 use super::node_file::NodeFile;
-use super::ownership::{self, failure};
+use super::ownership::{self, Nonce, failure};
 use super::readers::PostgresReaders;
 use super::settings::PostgresSettings;
 use crate::ids::JobNumber;
@@ -50,7 +50,13 @@ pub(in crate::store) fn open(
     let (connection, history) = connect(&clients, postgres.waits).map_err(failed)?;
     layout::prepare(&connection).map_err(|error| failed(error.into()))?;
     let node_file = NodeFile::open(path, nonce(outside)).map_err(|error| match error.kind() {
-        io::ErrorKind::WouldBlock => StoreOpenError::InUse { path: path.to_owned(), by: None },
+        io::ErrorKind::WouldBlock => {
+            let why = format!(
+                "a server that runs has its files at {}; stop that, or give this one a data folder of its own",
+                path.display()
+            );
+            failed(DatabaseError::Other(why.into()))
+        }
         _ => StoreOpenError::io("open the file of the node", path)(error),
     })?;
     let (node, writer) = (node_file.name, nonce(outside));
@@ -58,7 +64,7 @@ pub(in crate::store) fn open(
     let lease = Arc::new(Lease::default());
     let heartbeats = Heartbeats::start(Arc::clone(&clients), node, Arc::clone(&lease), outside);
     let heartbeats = Some(heartbeats.map_err(failed)?);
-    let (was, is_copy) = recorded(&connection, &history, outside).map_err(failed)?;
+    let (was, is_copy) = recorded(&connection, &history, &writer, outside).map_err(failed)?;
     let mut database = PostgresDatabase {
         heartbeats,
         _node_file: node_file,
@@ -166,6 +172,7 @@ fn connect(
 fn recorded(
     connection: &PostgresConnection,
     history: &ServerHistory,
+    writer: &Nonce,
     outside: &Outside,
 ) -> Result<(MetaRow, bool), DatabaseError> {
     let tables: &dyn StoreConnection = connection;
@@ -175,8 +182,14 @@ fn recorded(
     });
     let last = last.map_err(|error| failure(connection, error))?.flatten();
     let is_copy = last.is_some_and(|last| last != named.as_bytes());
-    connection.change("UPDATE term SET history = ?1", &[named.as_str().into()])?;
+    // One transaction, which keeps another node from taking the store over before its end.
+    connection.run("BEGIN")?;
+    let sql = "UPDATE term SET history = ?1 WHERE writer = ?2";
+    if connection.change(sql, &[named.as_str().into(), writer.into()])? == 0 {
+        return Err(DatabaseError::NotOwner);
+    }
     if let Some(meta) = MetaRow::load(tables).map_err(|error| failure(connection, error))? {
+        connection.run("COMMIT")?;
         return Ok((meta, is_copy));
     }
     let id = nonce(outside);
@@ -185,7 +198,7 @@ fn recorded(
     // The first transaction finds the counters that it expects.
     let put = meta.put(tables).map_err(|error| format!("{error:?}"));
     put.map_err(|why| DatabaseError::Other(why.into()))?;
-    connection.send()?;
+    connection.run("COMMIT")?;
     Ok((meta, is_copy))
 }
 

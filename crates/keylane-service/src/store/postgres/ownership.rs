@@ -1,9 +1,10 @@
 //! Ownership of a store: which node schedules it, and when another one may take it over.
 //!
-//! `term.node` is the owner. Its heartbeats are apart from it, so that they do not wait for its own transactions. A node that wants the store
-//! takes it at once if no node owns it or an earlier process of its own name does (`node_file.rs`), and otherwise when it has seen the
-//! same heartbeat of the same owner for [`SILENCE`]. Both sides measure durations by their own clocks, which count the sleep of the machine, so no two clocks need agree: an owner
-//! starts nothing more than [`LEASE`] after it began to send its last successful heartbeat (`heartbeat.rs`).
+//! `term.node` is the owner. Its heartbeats are apart from it, so that they do not wait for its own transactions. A node that
+//! wants the store takes it at once if no node owns it or an earlier process of its own name does (`node_file.rs`), and otherwise
+//! when it has seen the same heartbeat of the same owner for [`SILENCE`]. Both sides measure durations by their own clocks, which
+//! count the sleep of the machine, so no two clocks need agree: an owner starts nothing more than [`LEASE`] after it began to send
+//! its last successful heartbeat (`heartbeat.rs`).
 
 use std::thread;
 use std::time::Duration;
@@ -131,7 +132,8 @@ fn end_transactions(clients: &Clients) -> Result<(), DatabaseError> {
     let connection = PostgresConnection::new(client);
     connection.run(
         "SELECT pg_terminate_backend(pid) FROM pg_locks
-         WHERE relation = 'keylane.term'::regclass AND mode = 'RowShareLock' AND granted
+         WHERE database = (SELECT oid FROM pg_database WHERE datname = current_database())
+         AND relation = 'keylane.term'::regclass AND mode = 'RowShareLock' AND granted
          AND pid <> pg_backend_pid()",
     )
 }
