@@ -11,6 +11,7 @@ mod job_definition;
 mod kind;
 mod kind_override;
 mod kind_registry;
+mod node;
 mod outgoing_http;
 mod request_error;
 pub mod scheduler;
@@ -30,6 +31,7 @@ pub use engine::{
 pub use ids::{JobId, JobNumber, Key, KeyClaim, SubtaskId, SubtaskNumber, TaskKeys};
 pub use job_definition::SubmissionLimits;
 pub use kind::{KeepJobs, Kind, KindExecutor, StartRate};
+pub use node::{InvalidNodeAddress, Node, NodeAddress};
 pub use request_error::RequestError;
 pub use tenant::{Tenant, Tenants};
 pub use trace_context::TraceContext;

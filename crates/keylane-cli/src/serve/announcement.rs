@@ -1,7 +1,9 @@
 //! Lines on standard output when a server is ready: its address, its dashboard, and what to type next.
 
 use std::io::{Write, stdout};
+use std::net::SocketAddr;
 
+use keylane_service::NodeAddress;
 use keylane_service::http::{HttpServer, HttpSettings};
 
 use super::config_source::ConfigSource;
@@ -16,6 +18,17 @@ pub(super) struct Announcement<'a> {
     pub(super) store: &'a str,
     pub(super) server: &'a HttpServer,
     pub(super) settings: &'a HttpSettings,
+}
+
+/// Prints that requests are forwarded to the server at `owner`, which runs the jobs.
+pub(super) fn print_forwarding(listening: SocketAddr, owner: &NodeAddress) {
+    let scheme = if owner.is_encrypted() { "https" } else { "http" };
+    let mut out = stdout();
+    let _ = writeln!(
+        out,
+        "keylane: listening on {scheme}://{listening}\nkeylane: the server at {owner} runs the jobs; requests are forwarded to it"
+    );
+    let _ = out.flush();
 }
 
 impl Announcement<'_> {

@@ -10,8 +10,8 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use keylane_service::http::{TlsIdentity, Tokens};
 use keylane_service::{
-    BackupSchedule, BuildInfo, Kind, ServiceSettings, SubmissionLimits, Tenants, TraceSettings,
-    WebhookSettings, http,
+    BackupSchedule, BuildInfo, Kind, NodeAddress, ServiceSettings, SubmissionLimits, Tenants,
+    TraceSettings, WebhookSettings, http,
 };
 use serde::Deserialize;
 
@@ -48,6 +48,7 @@ struct ServerTable {
     listen: Option<SocketAddr>,
     store: Option<PathBuf>,
     data_folder: Option<PathBuf>,
+    node_address: Option<String>,
     slots: Option<SlotCount>,
     order: Option<JobOrder>,
     priority_ageing: Option<DurationArg>,
@@ -119,6 +120,15 @@ impl Config {
     /// Path of the store, if the configuration has one.
     pub(super) fn store(&self) -> Option<&Path> {
         self.server.store.as_deref()
+    }
+
+    /// Address at which the other servers of the database reach this one, if it is given.
+    ///
+    /// # Errors
+    /// If it is none.
+    pub(super) fn node_address(&self) -> anyhow::Result<Option<NodeAddress>> {
+        let address = self.server.node_address.as_deref().map(str::parse).transpose();
+        address.context("server: node_address")
     }
 
     /// Folder of the server's own files, if the configuration has one, or else `given`.
@@ -306,6 +316,7 @@ impl Config {
             listen,
             store,
             data_folder,
+            node_address,
             slots,
             order,
             priority_ageing,
@@ -341,6 +352,7 @@ impl Config {
             ("listen", *listen != other.listen),
             ("store", *store != other.store),
             ("data_folder", *data_folder != other.data_folder),
+            ("node_address", *node_address != other.node_address),
             ("slots", *slots != other.slots),
             ("order", *order != other.order),
             ("priority_ageing", *priority_ageing != other.priority_ageing),

@@ -8,10 +8,14 @@ mod data_folder;
 mod init;
 mod kind_arg;
 mod kind_table;
+#[cfg(feature = "postgres")]
+mod node_address;
 mod old_names;
 mod rate_text;
 mod reload;
 mod slot_count;
+mod start;
+mod stop_signals;
 mod store;
 mod store_place;
 mod tenant_table;
@@ -19,26 +23,20 @@ mod trace_table;
 mod value_types;
 mod webhook_table;
 
-use std::io::{IsTerminal, stderr, stdin, stdout};
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
-use keylane_process::GuardMechanism;
-use keylane_service::http::{HttpServer, StartingServer};
-use keylane_service::{Service, ServiceSettings};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use keylane_service::NodeAddress;
 
-use self::announcement::Announcement;
 use self::config_source::ConfigSource;
 use self::kind_arg::KindArg;
+use self::start::Start;
 use self::store_place::StorePlace;
 use crate::duration_arg::DurationArg;
 use crate::exit::ExitOutcome;
-use crate::message::say;
 
 /// The subcommands that open a store themselves.
 #[derive(Debug, Subcommand)]
@@ -81,7 +79,7 @@ pub(crate) struct ServeArgs {
     /// (XDG_DATA_HOME, or ~/.local/share).
     ///
     /// Or the address of a PostgreSQL database, such as postgres://user@host/database?sslmode=verify-full: several
-    /// servers can share one, of which one at a time runs the jobs, and another takes over when that ends.
+    /// servers can share one. One at a time runs the jobs, the others forward requests to it, and one of them takes over when it ends.
     #[arg(long, value_name = "FILE|ADDRESS")]
     store: Option<PathBuf>,
 
@@ -90,6 +88,11 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "FOLDER")]
     data_folder: Option<PathBuf>,
 
+    /// Address at which the other servers of a database in --store reach this one, such as https://10.0.0.5:7420, if the configuration has
+    /// none. By default the address at which it listens; if that is 0.0.0.0, the one from which it reaches the database.
+    #[arg(long, value_name = "ADDRESS")]
+    node_address: Option<NodeAddress>,
+
     /// Only validate the configuration and the programs that it names.
     #[arg(long)]
     check: bool,
@@ -97,7 +100,7 @@ pub(crate) struct ServeArgs {
     /// Only write a configuration with every setting and a comment to each, by default to keylane.toml.
     #[arg(
         long, value_name = "FILE", num_args = 0..=1, default_missing_value = "keylane.toml",
-        conflicts_with_all = ["config", "kinds", "listen", "store", "data_folder", "check"]
+        conflicts_with_all = ["config", "kinds", "listen", "store", "data_folder", "node_address", "check"]
     )]
     init: Option<PathBuf>,
 
@@ -131,6 +134,10 @@ fn run(args: &ServeArgs) -> anyhow::Result<ExitOutcome> {
     let source = ConfigSource { file, kinds, listen: args.listen };
     let config = source.read()?;
     let serving = config.serving()?;
+    let node_address = match (config.node_address()?, &args.node_address) {
+        (None, given) => given.clone(),
+        (configured, _) => configured,
+    };
     config.kinds()?;
     config.backups()?;
     let webhooks = config.webhooks()?;
@@ -149,100 +156,25 @@ fn run(args: &ServeArgs) -> anyhow::Result<ExitOutcome> {
             Some(folder) => Ok(folder.to_owned()),
             None => data_folder::data_folder(),
         })?;
-    let plain = config.settings(&store);
-    let tenants = config.tenants(plain.slots)?;
     let backups = config.backups()?;
     if store.is_database() && backups.is_some() {
         bail!(
             "backup_folder is for a store in a file; back up the database by its own means, such as pg_dump"
         );
     }
-    let settings = ServiceSettings { backups, webhooks, traces, tenants, ..plain };
+    let server = Start { source, serving, webhooks, traces, backups, store, node_address };
     log();
     config.warn();
-    let kinds = reload::KindTables::of(&config)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .context("cannot start the runtime")?;
-    let mut builder = Service::builder(settings).guard(GuardMechanism::ThisProgram);
-    for (name, kind) in kinds.all() {
-        builder = builder.kind(&name, kind);
-    }
     let mut grace = Duration::from_secs(1);
-    let ended = runtime.block_on(async {
-        let mut stops = ServerSignals::watch()?;
-        // First, so that probes get answers while a large store is read.
-        let starting = StartingServer::bind(serving.clone()).await?;
-        let service = tokio::select! {
-            started = builder.start() => started.context("cannot start the service")?,
-            // The start may be waiting for the commands of an earlier server, which its guard goes on to end.
-            signal = stops.end() => {
-                eprintln!("keylane: stopped before the start was complete");
-                grace = Duration::ZERO;
-                return Ok(ending(signal));
-            }
-        };
-        let server = starting.serve(&service);
-        Announcement { source: &source, store: &store.shown, server: &server, settings: &serving }
-            .print();
-        let mut reloads = reload::ReloadState { source, server: config, kinds };
-        let signal = loop {
-            let signal = tokio::select! {
-                signal = stops.next() => signal,
-                why = service.lost() => {
-                    eprintln!("keylane: {why}");
-                    grace = Duration::ZERO;
-                    return Ok(ExitOutcome::Error);
-                }
-            };
-            match signal {
-                SIGHUP if !stops.hangup_stops => reloads.run(&service, &server).await,
-                signal => break signal,
-            }
-        };
-        // Before the message: a subtask that ends because of it must not make way for another.
-        service.drain();
-        say("stopping; again to stop at once");
-        tokio::select! {
-            () = stop(server, service, args.shutdown_timeout.0) => {}
-            () = stops.again() => say("stopped at once; running subtasks will be retried"),
-        }
-        Ok::<_, anyhow::Error>(ending(signal))
-    });
+    let ended = runtime.block_on(server.run(config, args.shutdown_timeout.0, &mut grace));
     // Running handlers are dropped here, and their processes end with them: otherwise some would
     // run until our exit, beside their next attempt. Blocking threads are not awaited any longer.
     runtime.shutdown_timeout(grace);
     ended
-}
-
-/// How a server ends that was asked to by this signal.
-fn ending(signal: i32) -> ExitOutcome {
-    match signal {
-        // Asked to stop, it has.
-        SIGTERM => ExitOutcome::Finished { failed: 0 },
-        signal => ExitOutcome::Signalled { signal },
-    }
-}
-
-/// Minimum time for open connections after the time for running subtasks.
-const GOODBYE: Duration = Duration::from_secs(1);
-
-/// Maximum time for cancelled subtasks to end and for the store to be closed.
-const CLOSING: Duration = Duration::from_secs(3);
-
-/// Shuts down within one timeout. The server answers until no subtask runs, so that remote workers
-/// can report results and `/readyz` reports the shutdown; the time that its connections then take
-/// is taken from the service's.
-async fn stop(server: HttpServer, service: Service, within: Duration) {
-    let begun = Instant::now();
-    server.drain();
-    service.quiesce(within).await;
-    server.stop(within.saturating_sub(begun.elapsed()).max(GOODBYE)).await;
-    let left = within.saturating_sub(begun.elapsed());
-    // Without the grace of a handler that ignores its cancellation: `--stop-within` is a promise,
-    // and the end of this process ends such a handler.
-    let _ = tokio::time::timeout(left + CLOSING, service.stop(left)).await;
 }
 
 /// Runs `keylane serve --check`.
@@ -269,49 +201,4 @@ fn log() {
     let plain = plain.with_ansi(false).log_internal_errors(false);
     // Tests in one process share it.
     let _ = plain.try_init();
-}
-
-/// The signals that ask for an end, or for the configuration to be read anew.
-struct ServerSignals {
-    interrupts: Signal,
-    terminations: Signal,
-    hangups: Signal,
-    /// Whether SIGHUP asks for an end: it runs in a terminal, which sends that when it is closed.
-    hangup_stops: bool,
-}
-
-impl ServerSignals {
-    fn watch() -> anyhow::Result<Self> {
-        let watch = |kind| signal(kind).context("cannot watch for signals");
-        Ok(ServerSignals {
-            interrupts: watch(SignalKind::interrupt())?,
-            terminations: watch(SignalKind::terminate())?,
-            hangups: watch(SignalKind::hangup())?,
-            hangup_stops: stdin().is_terminal() || stdout().is_terminal() || stderr().is_terminal(),
-        })
-    }
-
-    async fn next(&mut self) -> i32 {
-        tokio::select! {
-            _ = self.interrupts.recv() => SIGINT,
-            _ = self.terminations.recv() => SIGTERM,
-            _ = self.hangups.recv() => SIGHUP,
-        }
-    }
-
-    /// The next one that asks for an end.
-    async fn end(&mut self) -> i32 {
-        loop {
-            match self.next().await {
-                SIGHUP if !self.hangup_stops => {}
-                signal => return signal,
-            }
-        }
-    }
-
-    /// The next one that asks for an end once more.
-    async fn again(&mut self) {
-        // A closed terminal may send SIGHUP twice, by the kernel and by the shell.
-        while self.next().await == SIGHUP {}
-    }
 }

@@ -2,7 +2,7 @@
 //! connections.
 
 use anyhow::Context;
-use keylane_service::http::HttpServer;
+use keylane_service::http::{HttpServer, TlsIdentity};
 use keylane_service::{Kind, Service};
 
 use super::config::Config;
@@ -54,6 +54,11 @@ impl ReloadState {
             Ok(()) => say("reloaded tokens, certificates, kinds, tenants and webhooks"),
             Err(error) => say(format_args!("not reloaded, and all goes on as before: {error:#}")),
         }
+    }
+
+    /// Reads the certificate anew.
+    pub(super) fn certificate(&self) -> anyhow::Result<Option<TlsIdentity>> {
+        Ok(self.source.read()?.serving()?.tls)
     }
 
     async fn reload(&mut self, service: &Service, server: &HttpServer) -> anyhow::Result<()> {

@@ -2,7 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use keylane_service::http::StartingServer;
 use keylane_service::store::StoreSettings;
+use keylane_service::{Node, NodeAddress};
+
+#[cfg(feature = "postgres")]
+use super::node_address;
 
 /// Place of a store, from `store` and `data_folder` in the configuration or on the command line.
 #[derive(Clone, Debug)]
@@ -11,6 +16,8 @@ pub(super) struct StorePlace {
     pub(super) path: PathBuf,
     /// Text for messages, without a password.
     pub(super) shown: String,
+    /// This server as a node of a cluster, once it has joined that.
+    pub(super) node: Option<Node>,
     #[cfg(feature = "postgres")]
     database: Option<keylane_service::store::PostgresSettings>,
 }
@@ -29,6 +36,7 @@ impl StorePlace {
             None => Ok(StorePlace {
                 path: store.to_owned(),
                 shown: store.display().to_string(),
+                node: None,
                 #[cfg(feature = "postgres")]
                 database: None,
             }),
@@ -49,6 +57,7 @@ impl StorePlace {
         Ok(StorePlace {
             path: folder.join("node"),
             shown: database.to_string(),
+            node: None,
             database: Some(database),
         })
     }
@@ -62,6 +71,46 @@ impl StorePlace {
             "this build has no PostgreSQL; build it with the feature `postgres`, or with all of the default features: \
              cargo build --release --bin keylane"
         )
+    }
+
+    /// Makes the server a node of the cluster that the database is, if the store is in one: the others reach it at `address`, or at
+    /// one that is made of the address at which it listens.
+    ///
+    /// # Errors
+    /// If `address` has another scheme than the server.
+    #[cfg(feature = "postgres")]
+    pub(super) fn join(
+        &mut self,
+        server: StartingServer,
+        address: Option<NodeAddress>,
+        is_encrypted: bool,
+    ) -> anyhow::Result<StartingServer> {
+        let Some(database) = &mut self.database else { return Ok(server) };
+        let address = match address {
+            Some(address) if address.is_encrypted() == is_encrypted => address,
+            Some(address) => {
+                let scheme = if is_encrypted { "https" } else { "http" };
+                anyhow::bail!(
+                    "node_address {address}: this server answers {scheme}://, so it must begin with that"
+                );
+            }
+            None => node_address::default(server.address(), is_encrypted, database.host())?,
+        };
+        let (server, node) = server.join(address);
+        *database = database.clone().of_node(node.clone());
+        self.node = Some(node);
+        Ok(server)
+    }
+
+    /// Returns the server as it is: without PostgreSQL there are no other nodes.
+    #[cfg(not(feature = "postgres"))]
+    pub(super) fn join(
+        &mut self,
+        server: StartingServer,
+        _address: Option<NodeAddress>,
+        _is_encrypted: bool,
+    ) -> anyhow::Result<StartingServer> {
+        Ok(server)
     }
 
     /// Returns whether the store is in a database.

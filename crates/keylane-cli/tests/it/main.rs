@@ -68,6 +68,8 @@ mod run_progress;
 mod run_resume;
 mod run_resume_model;
 mod serve_backup;
+#[cfg(feature = "postgres")]
+mod serve_cluster;
 mod serve_first_minute;
 mod serve_limits;
 mod serve_refuses;

@@ -73,6 +73,13 @@ impl Metrics<'_> {
             "Version, source revision and Cargo features of the running server.",
             &[(&self.build.to_string(), 1.0)],
         )?;
+        // A server that waits for the store reports 0, in `http/forward.rs`.
+        to.metric(
+            "owner",
+            "gauge",
+            "Whether this server runs the jobs of the store: 1, or 0 while it waits.",
+            &[("", 1.0)],
+        )?;
         to.metric(
             "jobs_accepted_total",
             "counter",

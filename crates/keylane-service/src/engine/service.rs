@@ -91,7 +91,8 @@ impl ServiceBuilder {
 
     /// Opens the store, restores the order of unfinished jobs, and starts the service.
     ///
-    /// Handlers run on the current Tokio runtime.
+    /// Handlers run on the current Tokio runtime. A store in a database may be owned by another server: then this waits until that ends, or
+    /// the future is dropped.
     ///
     /// # Errors
     /// Returns an error if the store cannot be opened, or if an unfinished job cannot continue.
@@ -108,6 +109,8 @@ impl ServiceBuilder {
             outside.wall = WallClock::Manual(clock);
         }
         let executor = outside.executor.clone();
+        // A start can wait long for a store in a database. Dropped, it ends.
+        let _given_up = outside.store.given_up.clone().drop_guard();
         executor.blocking_or_panic(move || Service::begin(self, outside)).await
     }
 }

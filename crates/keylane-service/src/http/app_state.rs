@@ -11,6 +11,7 @@ use super::connection_limits::StreamCount;
 use super::settings::HttpSettings;
 use crate::Service;
 use crate::engine::Core;
+use crate::node::Node;
 
 /// State shared by the handlers.
 #[derive(Clone, Debug)]
@@ -29,10 +30,12 @@ pub(super) struct AppState {
     pub(super) websockets: Arc<StreamCount>,
     /// Number of open event streams.
     pub(super) event_streams: Arc<StreamCount>,
+    /// This server as a node of a cluster, if it is one.
+    pub(super) node: Option<Node>,
 }
 
 impl AppState {
-    pub(super) fn new(service: &Service, settings: HttpSettings) -> Self {
+    pub(super) fn new(service: &Service, settings: HttpSettings, node: Option<Node>) -> Self {
         let tokens = Replaceable::new(settings.tokens.clone());
         let closing = CancellationToken::new();
         AppState {
@@ -44,6 +47,7 @@ impl AppState {
             streams: TaskTracker::new(),
             websockets: Arc::default(),
             event_streams: Arc::default(),
+            node,
         }
     }
 }

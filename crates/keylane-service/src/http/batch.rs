@@ -166,7 +166,7 @@ mod tests {
         }));
         let service = service.kind("echo", kind).start().await.unwrap();
         let core = Arc::clone(&service.core);
-        let state = AppState::new(&service, HttpSettings::default());
+        let state = AppState::new(&service, HttpSettings::default(), None);
         // Blocks the writer.
         let (stands, told) = tokio::sync::oneshot::channel();
         let (go_on, gone_on) = mpsc::channel::<()>();

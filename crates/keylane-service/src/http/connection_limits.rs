@@ -48,7 +48,8 @@ pub(super) struct ConnectionLimits {
 #[derive(Debug)]
 pub(super) struct ConnectionPermit {
     places: Arc<ConnectionLimits>,
-    client: Option<IpAddr>,
+    /// Client whose connections it counts among.
+    client: Mutex<Option<IpAddr>>,
     /// Whether the permit belongs to the reserve.
     pub(super) is_reserve: bool,
     _permit: OwnedSemaphorePermit,
@@ -94,6 +95,7 @@ impl ConnectionLimits {
             }
             *count += 1;
         }
+        let client = Mutex::new(client);
         Some(ConnectionPermit { places: Arc::clone(self), client, is_reserve, _permit: permit })
     }
 
@@ -102,9 +104,11 @@ impl ConnectionLimits {
     }
 }
 
-impl Drop for ConnectionPermit {
-    fn drop(&mut self) {
-        let Some(client) = self.client else { return };
+impl ConnectionPermit {
+    /// Counts the connection no longer among those of its client.
+    pub(super) fn forget_client(&self) {
+        let client = self.client.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(client) = client else { return };
         let mut clients = self.places.clients();
         if let Some(count) = clients.get_mut(&client) {
             *count -= 1;
@@ -112,6 +116,12 @@ impl Drop for ConnectionPermit {
                 clients.remove(&client);
             }
         }
+    }
+}
+
+impl Drop for ConnectionPermit {
+    fn drop(&mut self) {
+        self.forget_client();
     }
 }
 

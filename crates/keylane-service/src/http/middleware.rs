@@ -1,6 +1,6 @@
 //! Checks before every handler, and headers on every answer.
 //!
-//! From the outside in: the request number for the log; the host name, so that a page of another
+//! From the outside in: the client of a forwarded request; the request number for the log; the host name, so that a page of another
 //! site cannot reach a server on loopback through its own name (DNS rebinding); cross-site writes,
 //! by `Sec-Fetch-Site` and `Origin`; the token and its role; and the headers that restrict the
 //! dashboard in browsers to its own behaviour.
@@ -19,9 +19,11 @@ use axum::response::{IntoResponse, Response};
 use super::auth::{Caller, Replaceable, Role, Tokens};
 use super::connection_limits::SharedConnectionPermit;
 use super::extract::peer;
+use super::forwarded;
 use super::permission::{self, need, read_only};
 use super::problem::ApiError;
 use super::token_guessing::{WrongTokenDecision, WrongTokens};
+use crate::node::Node;
 use crate::wire::Problem;
 
 /// Rules for requests.
@@ -32,6 +34,8 @@ pub(super) struct RequestRules {
     pub(super) hosts: Vec<String>,
     /// Whether all requests that change state are refused.
     pub(super) read_only: bool,
+    /// This server as a node of a cluster, if it is one.
+    node: Option<Node>,
     guesses: Arc<WrongTokens>,
     requests: AtomicU64,
     /// Random prefix of request numbers, so that requests of two servers, or before and after a
@@ -46,7 +50,12 @@ impl RequestRules {
         let _ = getrandom::fill(&mut prefix);
         let prefix = u32::from_ne_bytes(prefix);
         let (guesses, requests) = (Arc::default(), AtomicU64::new(1));
-        RequestRules { tokens, hosts, read_only, guesses, requests, prefix }
+        RequestRules { tokens, hosts, read_only, node: None, guesses, requests, prefix }
+    }
+
+    /// Accepts the requests that other nodes forward.
+    pub(super) fn of_node(self, node: Option<Node>) -> Self {
+        RequestRules { node, ..self }
     }
 
     fn number(&self) -> String {
@@ -63,9 +72,10 @@ const POLICY: &str = "default-src 'self'; base-uri 'none'; form-action 'self'; f
 /// Numbers the request, and completes the answer's headers.
 pub(super) async fn number(
     State(guard): State<Arc<RequestRules>>,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Response {
+    forwarded::accept(&mut request, guard.node.as_ref());
     let number = guard.number();
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let response = next.run(request).await;

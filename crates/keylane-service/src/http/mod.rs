@@ -16,6 +16,8 @@ mod connection_limits;
 mod event_stream;
 mod events;
 mod extract;
+mod forward;
+mod forwarded;
 #[cfg(any(test, fuzzing))]
 mod fuzz;
 mod handshake;
@@ -34,6 +36,7 @@ mod openapi;
 mod operator;
 mod page_query;
 mod permission;
+mod pinned_certificate;
 mod problem;
 mod request_headers;
 mod response;

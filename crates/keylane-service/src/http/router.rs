@@ -19,6 +19,7 @@ use crate::Service;
 pub(super) fn router(state: AppState) -> Router {
     let settings = &state.settings;
     let guard = RequestRules::new(state.tokens.clone(), settings.hosts.clone(), settings.read_only);
+    let guard = guard.of_node(state.node.clone());
     let guard = Arc::new(guard);
     // Operators' actions, each recorded in the audit log.
     let operated = Router::new()
@@ -64,5 +65,5 @@ pub(super) fn router(state: AppState) -> Router {
 ///
 /// They have the guards of [`HttpSettings`], and none of a server's limits on connections and time.
 pub fn routes(service: &Service, settings: HttpSettings) -> Router {
-    router(AppState::new(service, settings))
+    router(AppState::new(service, settings, None))
 }

@@ -27,6 +27,7 @@ use super::app_state::AppState;
 use super::auth::{Replaceable, Tokens};
 use super::connection_limits::{ConnectionLimits, ConnectionPermit, SharedConnectionPermit};
 use super::event_stream::EventStream;
+use super::forward;
 use super::router::router;
 use super::settings::{HttpSettings, ServeError};
 use super::startup_responses;
@@ -34,6 +35,7 @@ use super::takeover::{self, FlushWatcher, TakeoverSlot};
 use super::tls::TlsIdentity;
 use super::write_timeout::WriteTimeoutStream;
 use crate::Service;
+use crate::node::{Node, NodeAddress};
 
 /// Running HTTP server.
 #[derive(Debug)]
@@ -48,7 +50,7 @@ pub struct HttpServer {
 }
 
 /// Bound address of a service that is starting. Answers `/livez`, says on `/readyz` that the service
-/// is starting, and refuses all other requests with 503.
+/// is starting, and refuses all other requests with 503. A node of a cluster forwards them instead.
 ///
 /// A large store takes a while to recover. Probes get answers meanwhile, so that a supervisor does
 /// not take the start for a failure. Dropped, it stops accepting connections.
@@ -62,6 +64,7 @@ pub struct StartingServer {
     routes: Replaceable<Router>,
     tls: Replaceable<Option<TlsIdentity>>,
     connections: TaskTracker,
+    node: Option<Node>,
 }
 
 /// Send buffer of a connection, in bytes; the system reports it writable when about a third is
@@ -105,7 +108,34 @@ impl StartingServer {
         };
         tokio::spawn(accepting.run(listener));
         let stopping = stopping.drop_guard();
-        Ok(StartingServer { address, settings, stopping, routes, tls, connections })
+        Ok(StartingServer { address, settings, stopping, routes, tls, connections, node: None })
+    }
+
+    /// Becomes a node of a cluster, which forwards requests to the owner of the store until it is the owner itself. The others reach it at this
+    /// address.
+    #[must_use]
+    pub fn join(mut self, address: NodeAddress) -> (StartingServer, Node) {
+        let certificate = self.tls.get().map(|tls| tls.certificate);
+        let node = Node::new(address.with_certificate(certificate));
+        self.routes.set(forward::router(node.clone(), self.connections.clone()));
+        self.node = Some(node.clone());
+        (self, node)
+    }
+
+    /// Replaces the certificate, for connections accepted from now on.
+    ///
+    /// # Errors
+    /// If encryption would be switched on or off.
+    pub fn reload(&self, tls: Option<TlsIdentity>) -> Result<(), ServeError> {
+        replace_certificate(&self.tls, tls, self.node.as_ref())
+    }
+
+    /// Stops accepting connections, answers pending requests, and returns when all connections have ended or the time is up.
+    pub async fn stop(self, within: Duration) {
+        let StartingServer { stopping, connections, .. } = self;
+        drop(stopping);
+        connections.close();
+        let _ = tokio::time::timeout(within, connections.wait()).await;
     }
 
     /// Returns the bound address.
@@ -117,8 +147,8 @@ impl StartingServer {
     /// Serves the service, which has started.
     #[must_use]
     pub fn serve(self, service: &Service) -> HttpServer {
-        let StartingServer { address, settings, stopping, routes, tls, connections } = self;
-        let state = AppState::new(service, settings);
+        let StartingServer { address, settings, stopping, routes, tls, connections, node } = self;
+        let state = AppState::new(service, settings, node);
         routes.set(router(state.clone()));
         HttpServer { address, stopping: stopping.disarm(), state, tls, connections }
     }
@@ -152,12 +182,9 @@ impl HttpServer {
     pub fn reload(&self, tokens: Tokens, tls: Option<TlsIdentity>) -> Result<(), ServeError> {
         let settings = HttpSettings { tokens: tokens.clone(), ..(*self.state.settings).clone() };
         settings.check()?;
-        if tls.is_some() != self.tls.get().is_some() {
-            return Err(ServeError::Encryption);
-        }
+        replace_certificate(&self.tls, tls, self.state.node.as_ref())?;
         self.state.tokens.set(tokens);
         self.state.admitted.end_revoked();
-        self.tls.set(tls);
         Ok(())
     }
 
@@ -183,6 +210,21 @@ impl HttpServer {
         };
         let _ = tokio::time::timeout(within, all).await;
     }
+}
+
+fn replace_certificate(
+    known: &Replaceable<Option<TlsIdentity>>,
+    tls: Option<TlsIdentity>,
+    node: Option<&Node>,
+) -> Result<(), ServeError> {
+    if tls.is_some() != known.get().is_some() {
+        return Err(ServeError::Encryption);
+    }
+    if let Some(node) = node {
+        node.set_certificate(tls.as_ref().map(|tls| tls.certificate));
+    }
+    known.set(tls);
+    Ok(())
 }
 
 struct AcceptLoop {
@@ -215,7 +257,7 @@ impl AcceptLoop {
                     continue;
                 }
             };
-            let (routes, settings) = (self.routes.get(), Arc::clone(&self.settings));
+            let (routes, settings) = (self.routes.clone(), Arc::clone(&self.settings));
             let tls = self.tls.get();
             let Some(place) = places.take(permit, Some(peer.ip())) else {
                 turn_away(&stream, tls.is_some());
@@ -245,7 +287,7 @@ async fn connection(
     stream: TcpStream,
     peer: SocketAddr,
     place: Arc<ConnectionPermit>,
-    routes: Router,
+    routes: Replaceable<Router>,
     settings: &HttpSettings,
     tls: Option<TlsIdentity>,
     stopping: CancellationToken,
@@ -266,9 +308,9 @@ async fn connection(
     }
 }
 
-/// Routes for requests from one peer.
+/// Routes for requests from one peer. They are those of the service as soon as it has started.
 struct PeerRoutes {
-    routes: TowerToHyperService<Router>,
+    routes: Replaceable<Router>,
     peer: SocketAddr,
     place: SharedConnectionPermit,
     slot: TakeoverSlot,
@@ -286,7 +328,7 @@ impl hyper::service::Service<Request<Incoming>> for PeerRoutes {
         // A stream must keep the connection's place after it takes the connection over.
         extensions.insert(self.place.clone());
         extensions.insert(self.slot.clone());
-        self.routes.call(request)
+        TowerToHyperService::new(self.routes.get()).call(request)
     }
 }
 
@@ -296,7 +338,7 @@ async fn serve<S>(
     stream: S,
     peer: SocketAddr,
     place: Arc<ConnectionPermit>,
-    routes: Router,
+    routes: Replaceable<Router>,
     settings: &HttpSettings,
     stopping: CancellationToken,
 ) where
@@ -316,7 +358,7 @@ async fn answer<S>(
     stream: S,
     peer: SocketAddr,
     place: Arc<ConnectionPermit>,
-    routes: Router,
+    routes: Replaceable<Router>,
     settings: &HttpSettings,
     stopping: CancellationToken,
 ) -> Option<(S, Box<EventStream>, bool)>
@@ -330,7 +372,6 @@ where
     builder.keep_alive(!place.is_reserve);
     let slot = TakeoverSlot::default();
     let stream = TokioIo::new(FlushWatcher::new(stream, slot.clone()));
-    let routes = TowerToHyperService::new(routes);
     let routes =
         PeerRoutes { routes, peer, place: SharedConnectionPermit(place), slot: slot.clone() };
     let mut connection = builder.serve_connection(stream, routes).with_upgrades();

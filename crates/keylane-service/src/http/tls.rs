@@ -12,11 +12,16 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
+use super::pinned_certificate;
 use super::write_timeout::WriteTimeoutStream;
 
 /// Certificate chain with its private key.
 #[derive(Clone)]
-pub struct TlsIdentity(TlsAcceptor);
+pub struct TlsIdentity {
+    acceptor: TlsAcceptor,
+    /// SHA-256 of the first certificate.
+    pub(super) certificate: [u8; 32],
+}
 
 impl fmt::Debug for TlsIdentity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -57,6 +62,7 @@ impl TlsIdentity {
         let chain = CertificateDer::pem_file_iter(certificates).map_err(failed(certificates))?;
         let chain = chain.collect::<Result<Vec<_>, _>>().map_err(failed(certificates))?;
         let key = PrivateKeyDer::from_pem_file(key).map_err(failed(key))?;
+        let certificate = chain.first().map(pinned_certificate::hash).unwrap_or_default();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -64,13 +70,13 @@ impl TlsIdentity {
             .with_no_client_auth()
             .with_single_cert(chain, key)
             .map_err(TlsError::Unfit)?;
-        Ok(TlsIdentity(TlsAcceptor::from(Arc::new(config))))
+        Ok(TlsIdentity { acceptor: TlsAcceptor::from(Arc::new(config)), certificate })
     }
 
     pub(super) async fn accept(
         &self,
         stream: WriteTimeoutStream<TcpStream>,
     ) -> io::Result<TlsStream<WriteTimeoutStream<TcpStream>>> {
-        self.0.accept(stream).await
+        self.acceptor.accept(stream).await
     }
 }

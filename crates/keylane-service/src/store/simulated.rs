@@ -6,6 +6,8 @@ use std::task::{Context, Poll};
 
 use keylane_storage::sqlite::{GroupCommit, GroupCommitSteps, WriteRefused};
 
+use tokio_util::sync::CancellationToken;
+
 use super::store_dependencies::{JoinWriter, Outside, WriterHost};
 use super::writer::StoreWriter;
 
@@ -40,6 +42,7 @@ impl SimulatedDisk {
             now_ms: Arc::new(now_ms),
             random: Arc::new(random),
             writers: Arc::new(self.clone()),
+            given_up: CancellationToken::new(),
         }
     }
 

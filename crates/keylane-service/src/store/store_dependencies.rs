@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::thread::Builder;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use tokio_util::sync::CancellationToken;
+
 use super::writer::StoreWriter;
 
 /// Clock, random numbers and writer thread of a store.
@@ -15,6 +17,8 @@ pub(crate) struct Outside {
     pub(super) now_ms: Arc<dyn Fn() -> u64 + Send + Sync>,
     pub(super) random: Arc<dyn Fn() -> u64 + Send + Sync>,
     pub(super) writers: Arc<dyn WriterHost>,
+    /// Cancelled when the opening is no longer waited for. It ends the wait for a database.
+    pub(crate) given_up: CancellationToken,
 }
 
 /// Runs the writer of a store.
@@ -71,6 +75,7 @@ impl Outside {
             // copies of a store apart.
             random: Arc::new(|| getrandom::u64().unwrap_or(0)),
             writers: Arc::new(WriterThread),
+            given_up: CancellationToken::new(),
         }
     }
 

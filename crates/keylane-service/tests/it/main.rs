@@ -6,6 +6,8 @@ mod audit;
 mod audit_crash;
 mod backups;
 mod chosen_retries;
+#[cfg(feature = "postgres")]
+mod cluster;
 mod common;
 mod conformance;
 mod crash;

@@ -8,11 +8,15 @@ use std::time::Duration;
 
 use super::client::{Clients, DatabaseError};
 use super::connection::PostgresConnection;
-use super::ownership::{LEASE, Nonce, boot_time};
+use super::nodes::{NodeRow, Nonce};
+use super::ownership::{LEASE, boot_time};
 use crate::store::store_dependencies::{JoinWriter, Outside};
 
 /// Interval between two heartbeats.
 const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Number of heartbeats after which the owner writes its row again, with its address and certificate.
+const BEATS_PER_ROW: u64 = 2;
 
 /// Time up to which a node may start work.
 #[derive(Debug, Default)]
@@ -60,10 +64,11 @@ impl Heartbeats {
     pub(super) fn start(
         clients: Arc<Clients>,
         node: Nonce,
+        row: Option<NodeRow>,
         lease: Arc<Lease>,
         outside: &Outside,
     ) -> Result<Self, DatabaseError> {
-        let mut beats = Beats { clients, node, lease, connection: None };
+        let mut beats = Beats { clients, node, row, lease, connection: None };
         beats.send()?;
         let (end, ended) = channel();
         let body = Box::new(move || beats.run(&ended));
@@ -91,15 +96,19 @@ impl fmt::Debug for Heartbeats {
 struct Beats {
     clients: Arc<Clients>,
     node: Nonce,
+    /// Row by which the other nodes reach this one.
+    row: Option<NodeRow>,
     lease: Arc<Lease>,
     connection: Option<PostgresConnection>,
 }
 
 impl Beats {
     fn run(mut self, ended: &Receiver<()>) {
-        let mut fails = false;
+        let (mut fails, mut number) = (false, 0_u64);
         while ended.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
-            match self.send() {
+            number += 1;
+            // After the heartbeat, which is more urgent.
+            match self.send().and_then(|()| self.write_row(number)) {
                 Ok(()) if std::mem::take(&mut fails) => {
                     tracing::info!("the database answers again");
                 }
@@ -116,6 +125,17 @@ impl Beats {
             }
         }
         self.lease.end();
+        if let (Some(row), Some(connection)) = (&self.row, &self.connection) {
+            let _ = row.remove(connection);
+        }
+    }
+
+    fn write_row(&self, number: u64) -> Result<(), DatabaseError> {
+        let (Some(row), Some(connection)) = (&self.row, &self.connection) else { return Ok(()) };
+        match number % BEATS_PER_ROW {
+            0 => row.write(connection).and_then(|()| row.remove_gone(connection)),
+            _ => Ok(()),
+        }
     }
 
     fn send(&mut self) -> Result<(), DatabaseError> {

@@ -12,7 +12,11 @@ use crate::store::connection::StoreConnection;
 const LOCK: i64 = 0x4b4c_5331;
 
 /// Migration to each version, from 1 on.
-const MIGRATIONS: &[&str] = &[FIRST];
+///
+/// A migration adds, and leaves in place what the version before reads and writes: servers of both versions share the tables while
+/// they are replaced one by one. What is no longer needed is removed by a later version. One that the version before cannot work with
+/// sets `layout.readable_by` to its own number.
+const MIGRATIONS: &[&str] = &[FIRST, NODES];
 
 const FIRST: &str = "
     CREATE SCHEMA IF NOT EXISTS keylane;
@@ -145,6 +149,18 @@ const FIRST: &str = "
     $check$;
 ";
 
+const NODES: &str = "
+    ALTER TABLE keylane.layout ADD COLUMN readable_by bigint NOT NULL DEFAULT 1;
+    CREATE TABLE keylane.node (
+        name bytea PRIMARY KEY,
+        address bytea NOT NULL,
+        certificate bytea,
+        secret bytea NOT NULL,
+        version bytea NOT NULL,
+        seen_ms bigint NOT NULL
+    ) WITH (fillfactor = 20);
+";
+
 /// Step to a later version of the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -210,16 +226,19 @@ fn migrate(connection: &PostgresConnection) -> Result<Vec<Migration>, LayoutErro
 /// If the tables are of a later version, or the database fails.
 pub(super) fn plan(connection: &PostgresConnection) -> Result<Vec<Migration>, LayoutError> {
     let last = MIGRATIONS.len() as i64;
-    let version = version(connection)?;
+    let version = number(connection, "SELECT version FROM keylane.layout")?;
     if version > last {
-        return Err(LayoutError::Later(version));
+        return match number(connection, "SELECT readable_by FROM keylane.layout")? {
+            needed if needed > last => Err(LayoutError::Later(version)),
+            _ => Ok(Vec::new()),
+        };
     }
     let steps = (1..).zip(MIGRATIONS).skip(version as usize);
     Ok(steps.map(|(version, sql)| Migration { version, sql }).collect())
 }
 
-/// Returns the version of the tables, 0 if there are none.
-fn version(connection: &PostgresConnection) -> Result<i64, LayoutError> {
+/// Returns a number about the tables, 0 if there are none.
+fn number(connection: &PostgresConnection, sql: &str) -> Result<i64, LayoutError> {
     let tables: &dyn StoreConnection = connection;
     let read = |sql: &str| {
         let number = tables.first(sql, &[], |row| row.number(0));
@@ -229,5 +248,5 @@ fn version(connection: &PostgresConnection) -> Result<i64, LayoutError> {
     if read(exists)? != Some(1) {
         return Ok(0);
     }
-    Ok(read("SELECT version FROM keylane.layout")?.unwrap_or(0))
+    Ok(read(sql)?.unwrap_or(0))
 }

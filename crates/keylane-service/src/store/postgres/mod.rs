@@ -8,6 +8,7 @@ mod database;
 mod heartbeat;
 mod layout;
 mod node_file;
+mod nodes;
 mod open;
 mod ownership;
 mod password_file;

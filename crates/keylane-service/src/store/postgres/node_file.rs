@@ -9,7 +9,7 @@ use std::path::Path;
 
 use keylane_storage::{checksum, files};
 
-use super::ownership::Nonce;
+use super::nodes::Nonce;
 
 /// Length of the file: the name, and a checksum.
 const FILE_BYTES: u64 = 20;

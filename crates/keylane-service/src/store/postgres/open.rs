@@ -13,7 +13,8 @@ use super::database::{PostgresDatabase, nonce};
 use super::heartbeat::{Heartbeats, Lease};
 use super::layout::{self, LayoutError, Migration};
 use super::node_file::NodeFile;
-use super::ownership::{self, Nonce, failure};
+use super::nodes::{NodeRow, Nonce};
+use super::ownership::{self, failure};
 use super::readers::PostgresReaders;
 use super::settings::PostgresSettings;
 use crate::ids::JobNumber;
@@ -47,7 +48,8 @@ pub(in crate::store) fn open(
         why: error.why(),
     };
     let clients = Arc::new(Clients::new(postgres, outside).map_err(failed)?);
-    let (connection, history) = connect(&clients, postgres.waits).map_err(failed)?;
+    let (mut connection, mut history) =
+        connect(&clients, postgres.waits, outside).map_err(failed)?;
     layout::prepare(&connection).map_err(|error| failed(error.into()))?;
     let node_file = NodeFile::open(path, nonce(outside)).map_err(|error| match error.kind() {
         io::ErrorKind::WouldBlock => {
@@ -60,9 +62,22 @@ pub(in crate::store) fn open(
         _ => StoreOpenError::io("open the file of the node", path)(error),
     })?;
     let (node, writer) = (node_file.name, nonce(outside));
-    ownership::acquire(&clients, &connection, &node, &writer, postgres.waits).map_err(failed)?;
+    loop {
+        match ownership::acquire(&clients, &connection, &node, &writer, postgres, outside) {
+            Ok(()) => break,
+            // A node may wait for months, and a server restarts meanwhile.
+            Err(DatabaseError::Unavailable(why)) if postgres.waits => {
+                tracing::error!(%why, "the database cannot be used; it is tried again each second");
+                thread::sleep(RETRY);
+                (connection, history) = connect(&clients, true, outside).map_err(failed)?;
+            }
+            Err(error) => return Err(failed(error)),
+        }
+    }
     let lease = Arc::new(Lease::default());
-    let heartbeats = Heartbeats::start(Arc::clone(&clients), node, Arc::clone(&lease), outside);
+    let row = postgres.node.clone().map(|of_name| NodeRow { name: node, node: of_name });
+    let heartbeats =
+        Heartbeats::start(Arc::clone(&clients), node, row, Arc::clone(&lease), outside);
     let heartbeats = Some(heartbeats.map_err(failed)?);
     let (was, is_copy) = recorded(&connection, &history, &writer, outside).map_err(failed)?;
     let mut database = PostgresDatabase {
@@ -136,8 +151,9 @@ impl PostgresSettings {
         &self,
         work: impl FnOnce(&PostgresConnection) -> Result<T, LayoutError>,
     ) -> Result<T, StoreOpenError> {
-        let done = Clients::new(self, &Outside::system()).and_then(|clients| {
-            let (connection, _) = connect(&clients, false)?;
+        let outside = Outside::system();
+        let done = Clients::new(self, &outside).and_then(|clients| {
+            let (connection, _) = connect(&clients, false, &outside)?;
             work(&connection).map_err(DatabaseError::from)
         });
         done.map_err(|error| StoreOpenError::Database {
@@ -151,12 +167,13 @@ impl PostgresSettings {
 fn connect(
     clients: &Clients,
     waits: bool,
+    outside: &Outside,
 ) -> Result<(PostgresConnection, ServerHistory), DatabaseError> {
     let mut is_told = false;
     loop {
         match clients.connect() {
             Ok((client, history)) => return Ok((PostgresConnection::new(client), history)),
-            Err(DatabaseError::Unavailable(why)) if waits => {
+            Err(DatabaseError::Unavailable(why)) if waits && !outside.given_up.is_cancelled() => {
                 if !std::mem::replace(&mut is_told, true) {
                     tracing::error!(%why, "the database cannot be used yet; it is tried again each second");
                 }

@@ -13,8 +13,11 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::client::{Clients, DatabaseError};
 use super::connection::PostgresConnection;
+use super::nodes::{self, NodeRow, Nonce, OWNER_COLUMNS};
+use super::settings::PostgresSettings;
 use crate::store::connection::StoreConnection;
 use crate::store::error::ReadError;
+use crate::store::store_dependencies::Outside;
 
 /// Time without a heartbeat after which another node takes over.
 pub(super) const SILENCE: Duration = Duration::from_secs(5);
@@ -25,11 +28,11 @@ pub(super) const LEASE: Duration = Duration::from_secs(4);
 /// Interval between two looks at the owner.
 const LOOK: Duration = Duration::from_millis(250);
 
+/// Number of looks after which a node writes again that it is there.
+const LOOKS_PER_ROW: u32 = 8;
+
 /// Time for which a takeover waits for a transaction of the former owner before it ends that.
 const PATIENCE: &str = "200ms";
-
-/// Random name of a node, or of a connection of its writer.
-pub(super) type Nonce = [u8; 16];
 
 /// Returns the time since the machine started, its sleep included.
 pub(super) fn boot_time() -> Duration {
@@ -46,8 +49,8 @@ struct Seen {
     beat: Option<i64>,
 }
 
-/// Waits until this node may own the store, and makes it the owner. Its writer has the name `writer`. Without `waits`, an owner that
-/// sends heartbeats is an error.
+/// Waits until this node may own the store, and makes it the owner. Its writer has the name `writer`. With settings that do not
+/// wait, an owner that sends heartbeats is an error.
 ///
 /// # Errors
 /// If the database cannot be read or written.
@@ -56,42 +59,65 @@ pub(super) fn acquire(
     connection: &PostgresConnection,
     node: &Nonce,
     writer: &Nonce,
-    waits: bool,
+    settings: &PostgresSettings,
+    outside: &Outside,
 ) -> Result<(), DatabaseError> {
-    let mut last = look(connection)?;
+    let row = settings.node.clone().map(|of_name| NodeRow { name: *node, node: of_name });
+    let mut last = look(connection, row.as_ref())?;
     let mut since = boot_time();
     let mut is_told = false;
-    loop {
+    for round in 0_u32.. {
+        if let Some(row) = row.as_ref().filter(|_| round % LOOKS_PER_ROW == 0) {
+            row.write(connection)?;
+        }
         // This node is the only process with its name, so an owner of that name has ended.
         let was_it = last.node.as_deref() == Some(node.as_slice());
         if was_it || last.node.is_none() || boot_time().saturating_sub(since) >= SILENCE {
             if take(clients, connection, &last, node, writer)? {
-                return Ok(());
+                break;
             }
         } else if !std::mem::replace(&mut is_told, true) {
             tracing::info!("another node owns the store; this one takes over when that has ended");
         }
         thread::sleep(LOOK);
-        let now = look(connection)?;
+        if outside.given_up.is_cancelled() {
+            return Err(DatabaseError::Other("the start was given up".into()));
+        }
+        let now = look(connection, row.as_ref())?;
         if now != last {
-            if !waits && now.node.is_some() {
+            if !settings.waits && now.node.is_some() {
                 return Err(DatabaseError::Other("a server works with it; stop that first".into()));
             }
             (last, since) = (now, boot_time());
         }
     }
+    if let Some(row) = row {
+        // The requests that were forwarded to the former owner end.
+        row.node.set_owner(None);
+    }
+    Ok(())
 }
 
-fn look(connection: &PostgresConnection) -> Result<Seen, DatabaseError> {
-    let sql = "SELECT term.epoch, term.node, heartbeat.number
-               FROM term LEFT JOIN heartbeat ON heartbeat.node = term.node";
+/// Looks at the owner, and tells the node how to reach it.
+fn look(connection: &PostgresConnection, row: Option<&NodeRow>) -> Result<Seen, DatabaseError> {
+    let sql = format!(
+        "SELECT term.epoch, term.node, heartbeat.number, {OWNER_COLUMNS}
+         FROM term LEFT JOIN heartbeat ON heartbeat.node = term.node LEFT JOIN node ON node.name = term.node"
+    );
     let tables: &dyn StoreConnection = connection;
-    let seen = tables.first(sql, &[], |row| {
+    let seen = tables.first(&sql, &[], |row| {
         let node = row.optional_bytes(1)?.map(<[u8]>::to_vec);
-        Ok(Seen { epoch: row.number(0)?, node, beat: row.optional_number(2)? })
+        let epoch = row.number(0)?;
+        let seen = Seen { epoch, node, beat: row.optional_number(2)? };
+        Ok((seen, nodes::owner(row, 3, epoch)?))
     });
-    seen.map_err(|error| failure(connection, error))?
-        .ok_or_else(|| DatabaseError::Other("the table `term` has no row".into()))
+    let (seen, owner) = seen
+        .map_err(|error| failure(connection, error))?
+        .ok_or_else(|| DatabaseError::Other("the table `term` has no row".into()))?;
+    if let Some(row) = row {
+        row.node.set_owner(owner);
+    }
+    Ok(seen)
 }
 
 /// Becomes the owner unless that has changed since `last`.

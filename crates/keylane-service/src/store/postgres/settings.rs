@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use reqwest::Url;
 use tokio_postgres::Config;
-use tokio_postgres::config::SslMode;
+use tokio_postgres::config::{Host, SslMode};
 
 use super::password_file;
 use super::tls::Verification;
+use crate::node::Node;
 
 /// Time for one attempt to connect, unless the address has `connect_timeout`.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -38,6 +39,8 @@ pub struct PostgresSettings {
     pub(super) root_certificate: Option<PathBuf>,
     /// Whether opening the store waits for a server that does not answer, and for the end of another owner.
     pub(super) waits: bool,
+    /// Node that opens the store, if the others shall reach it.
+    pub(super) node: Option<Node>,
     /// Address without a password.
     shown: String,
 }
@@ -61,6 +64,23 @@ impl PostgresSettings {
     #[must_use]
     pub fn without_waits(self) -> Self {
         PostgresSettings { waits: false, ..self }
+    }
+
+    /// Announces this server to the others that share the store, so that they forward requests to it while it owns the store,
+    /// and it to them.
+    #[must_use]
+    pub fn of_node(self, node: Node) -> Self {
+        PostgresSettings { node: Some(node), ..self }
+    }
+
+    /// Returns the host and port of the server, if it is reached by TCP.
+    #[must_use]
+    pub fn host(&self) -> Option<(String, u16)> {
+        let port = self.config.get_ports().first().copied().unwrap_or(5432);
+        match self.config.get_hosts().first()? {
+            Host::Tcp(host) => Some((host.clone(), port)),
+            Host::Unix(_) => None,
+        }
     }
 }
 
@@ -113,6 +133,7 @@ impl FromStr for PostgresSettings {
             verification,
             root_certificate: root.map(PathBuf::from),
             waits: true,
+            node: None,
             shown: shown.into(),
         })
     }

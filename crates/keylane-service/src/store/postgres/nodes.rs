@@ -1,0 +1,77 @@
+//! Rows of the nodes: how each is reached by the others, and when it was last there.
+
+use super::client::DatabaseError;
+use super::connection::PostgresConnection;
+use crate::node::{Node, NodeAddress, NodeSecret, Owner};
+use crate::store::connection::StoredRow;
+use crate::store::error::ReadError;
+
+/// Random name of a node, or of a connection of its writer.
+pub(super) type Nonce = [u8; 16];
+
+/// Time of the database, in milliseconds. Nodes may have other times.
+const NOW_MS: &str = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
+
+/// Time after which the row of a node that has ended without notice is removed, in milliseconds.
+const GONE_MS: i64 = 60_000;
+
+/// Row of this node.
+#[derive(Debug)]
+pub(super) struct NodeRow {
+    pub(super) name: Nonce,
+    pub(super) node: Node,
+}
+
+impl NodeRow {
+    /// Writes it with the time.
+    pub(super) fn write(&self, connection: &PostgresConnection) -> Result<(), DatabaseError> {
+        let sql = format!(
+            "INSERT INTO node (name, address, certificate, secret, version, seen_ms)
+             VALUES (?1, ?2, ?3, ?4, ?5, {NOW_MS})
+             ON CONFLICT (name) DO UPDATE SET address = excluded.address, certificate = excluded.certificate,
+                 secret = excluded.secret, version = excluded.version, seen_ms = excluded.seen_ms"
+        );
+        let address = self.node.address();
+        let parameters = [
+            (&self.name).into(),
+            (&*address.url).into(),
+            address.certificate.as_ref().map(|hash| &hash[..]).into(),
+            self.node.secret().as_str().into(),
+            env!("CARGO_PKG_VERSION").into(),
+        ];
+        connection.change(&sql, &parameters).map(drop)
+    }
+
+    /// Removes the rows of nodes that have ended without notice.
+    pub(super) fn remove_gone(&self, connection: &PostgresConnection) -> Result<(), DatabaseError> {
+        let sql = format!("DELETE FROM node WHERE seen_ms < {NOW_MS} - ?1 AND name <> ?2");
+        connection.change(&sql, &[GONE_MS.into(), (&self.name).into()]).map(drop)
+    }
+
+    /// Removes it. The others then know that this node has ended.
+    pub(super) fn remove(&self, connection: &PostgresConnection) -> Result<(), DatabaseError> {
+        connection.change("DELETE FROM node WHERE name = ?1", &[(&self.name).into()]).map(drop)
+    }
+}
+
+/// Columns of the owner's row, for [`owner`].
+pub(super) const OWNER_COLUMNS: &str = "node.address, node.certificate, node.secret";
+
+/// Reads the owner from [`OWNER_COLUMNS`], which begin at `first`. `None` if it has no row.
+pub(super) fn owner(
+    row: &dyn StoredRow,
+    first: usize,
+    epoch: i64,
+) -> Result<Option<Owner>, ReadError> {
+    let text =
+        |bytes: Option<&[u8]>| bytes.map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+    let (address, secret) =
+        (text(row.optional_bytes(first)?), text(row.optional_bytes(first + 2)?));
+    let certificate = row.optional_bytes(first + 1)?.and_then(|hash| hash.try_into().ok());
+    let address = address.and_then(|address| address.parse::<NodeAddress>().ok());
+    Ok(address.zip(secret).map(|(address, secret)| Owner {
+        epoch,
+        address: address.with_certificate(certificate),
+        secret: NodeSecret::new(&secret),
+    }))
+}
