@@ -1,11 +1,12 @@
 // BullMQ on Redis that syncs its log before it answers.
 import { Queue, Worker } from 'bullmq';
 import { Redis } from 'ioredis';
+import { versionOf } from './packages.mjs';
 
 const connection = { host: '127.0.0.1', port: Number(process.env.REDIS_PORT) };
 const name = 'beside';
 
-export const packaged = 'bullmq';
+export const version = () => versionOf('bullmq');
 
 // As its documentation advises for speed, and fastest of the few others that were tried.
 export const settings = {
@@ -44,8 +45,8 @@ export async function open() {
 }
 
 /** What does the work. */
-export async function work({ concurrency }, handle) {
-  const worker = new Worker(name, async (job) => handle(job.data), { connection, concurrency });
+export async function work({ concurrency }, seen) {
+  const worker = new Worker(name, async (job) => seen.add(job.data.n), { connection, concurrency });
   await worker.waitUntilReady();
   return () => worker.close();
 }

@@ -1,11 +1,12 @@
 // Graphile Worker on PostgreSQL.
 import { Logger, makeWorkerUtils, run } from 'graphile-worker';
 import pg from 'pg';
+import { versionOf } from './packages.mjs';
 import { connectionString, fresh } from './postgres.mjs';
 
 const logger = new Logger(() => () => {});
 
-export const packaged = 'graphile-worker';
+export const version = () => versionOf('graphile-worker');
 
 // As its documentation advises for speed, and fastest of the few others that were tried.
 const batches = { localQueue: { size: 500 }, completeJobBatchDelay: 0 };
@@ -18,10 +19,12 @@ export const settings = {
   // one before the last one's end is written.
   hot: { processes: 1, concurrency: 1, ...batches },
   start: { concurrency: 1 },
+  // Its defaults.
+  idle: { concurrency: 1 },
 };
 
-export async function prepare() {
-  await fresh();
+export async function prepare(_, figure) {
+  await fresh(figure);
   const utils = await makeWorkerUtils({ connectionString, logger });
   await utils.migrate();
   await utils.release();
@@ -50,7 +53,7 @@ export async function open({ pool = 1 } = {}) {
 }
 
 /** What does the work. */
-export async function work({ concurrency, localQueue, completeJobBatchDelay }, handle) {
+export async function work({ concurrency, localQueue, completeJobBatchDelay }, seen) {
   const runner = await run({
     connectionString,
     logger,
@@ -58,7 +61,7 @@ export async function work({ concurrency, localQueue, completeJobBatchDelay }, h
     concurrency,
     maxPoolSize: concurrency + 2,
     preset: { worker: { localQueue, completeJobBatchDelay } },
-    taskList: { nothing: async (payload) => handle(payload) },
+    taskList: { nothing: async (payload) => seen.add(payload.n) },
   });
   return () => runner.stop();
 }

@@ -1,24 +1,15 @@
-// Lines of JSON to markdown: `node table.mjs FILE`. A row for each figure, a column for each peer; medians
-// with the least and the most.
+// Lines of JSON to markdown: `node table.mjs FILE FLUSHES`. A row for each figure, a column for each peer; medians
+// with the least and the most. FLUSHES has the lines of flush.mjs.
 import { readFileSync } from 'node:fs';
+import { common, figures, notes, peers as described } from './compared.mjs';
 
-const titles = {
-  one: ['one submit at a time, p50, µs', 'p50_us', 'p99, µs', 'p99_us'],
-  many: ['submits a second, 64 at a time', 'per_second'],
-  through: ['submitted, 64 at a time, and done meanwhile, jobs a second', 'per_second'],
-  bulk: ['submitted in bulk, jobs or subtasks a second', 'per_second'],
-  drain: ['drained, jobs or subtasks a second', 'per_second'],
-  'drain-jobs': ['the same as jobs of one subtask', 'per_second'],
-  'drain-leased': ['the same by workers in another process, over HTTP', 'per_second'],
-  hot: ['drained in order, one key, a second', 'per_second'],
-  start: ['submit to start, p50, µs', 'p50_us', 'p99, µs', 'p99_us'],
-};
-
-const lines = readFileSync(process.argv[2], 'utf8').trim().split('\n').map((line) => JSON.parse(line));
-const peers = [...new Set(lines.map(({ peer }) => peer))].sort((a, b) => (b === 'keylane') - (a === 'keylane') || a.localeCompare(b));
+const read = (file) => readFileSync(file, 'utf8').trim().split('\n').map((line) => JSON.parse(line));
+const lines = read(process.argv[2]);
+const flushes = read(process.argv[3]);
+const peers = Object.keys(described).filter((peer) => lines.some((line) => line.peer === peer));
 const runs = (peer, figure) => lines.filter((line) => line.peer === peer && line.figure === figure);
 
-const number = (value) => Math.round(value).toLocaleString('en-US');
+const number = (value) => value.toLocaleString('en-US', { maximumFractionDigits: value < 100 ? 1 : 0 });
 function cell(values) {
   if (values.length === 0) return '';
   if (values.length === 1) return number(values[0]);
@@ -28,18 +19,38 @@ function cell(values) {
   return `${number(median)} (${number(values[0])}–${number(values.at(-1))})`;
 }
 
+/** The notes that belong to cells of this table, in the order of their marks. */
+const shown = notes.filter(({ figure, peers }) => peers.some((peer) => runs(peer, figure).length !== 0));
+const marks = (peer, figure) => shown
+  .flatMap((note, index) => (note.figure === figure && note.peers.includes(peer) ? [`<sup>${index + 1}</sup>`] : []))
+  .join(' ');
+
+const flush = (name) => cell(flushes.map((line) => line[name]));
+console.log(`Flush of the disk, \`fdatasync\` after 8 KiB that are written over: p50 ${flush('p50_us')} µs, `
+  + `p99 ${flush('p99_us')} µs. Cells: median of the rounds (lowest–highest). ${common}.\n`);
+
 console.log(`| | ${peers.join(' | ')} |\n|---|${peers.map(() => '---:|').join('')}`);
-for (const [figure, titled] of Object.entries(titles)) {
+for (const [figure, rows] of Object.entries(figures)) {
   if (!lines.some((line) => line.figure === figure)) continue;
-  for (let index = 0; index < titled.length; index += 2) {
-    const cells = peers.map((peer) => cell(runs(peer, figure).map((line) => line[titled[index + 1]])));
-    console.log(`| ${titled[index]} | ${cells.join(' | ')} |`);
+  for (const [title, name] of rows) {
+    const cells = peers.map((peer) => {
+      const text = cell(runs(peer, figure).map((line) => line[name]));
+      return text && `${text} ${marks(peer, figure)}`.trim();
+    });
+    console.log(`| ${title} | ${cells.join(' | ')} |`);
   }
 }
 
 console.log();
-for (const peer of peers.filter((peer) => peer !== 'keylane')) {
+for (const [index, { figure, text }] of shown.entries()) {
+  const { count } = lines.find((line) => line.figure === figure);
+  console.log(`${index + 1}. ${text.replace('{count}', number(count))}`);
+}
+console.log();
+for (const peer of peers) {
   const of = lines.filter((line) => line.peer === peer);
-  const settings = Object.keys(titles).flatMap((figure) => of.find((line) => line.figure === figure) ?? []);
-  console.log(`- ${peer} ${of[0].version}: ${settings.map((line) => `${line.figure} \`${line.settings}\``).join(', ')}`);
+  const settings = Object.keys(figures).flatMap((figure) => of.find((line) => line.figure === figure) ?? []);
+  const shownSettings = settings.filter((line) => line.settings).map((line) => `${line.figure} \`${line.settings}\``);
+  const version = of[0].version ? ` ${of[0].version}` : '';
+  console.log(`- ${peer}${version}: ${described[peer]}. ${shownSettings.join(', ')}`);
 }

@@ -7,7 +7,7 @@
 //! `FOLDER` is where the store is made: it should be on the disk in question. The server is a process of its
 //! own, which is this program once more; clients are over HTTP on loopback. Every submit that was answered is
 //! on the disk, and every outcome before it is seen. That all was done, once, is checked by number and sum.
-//! `bench-compare/services.sh` runs it in turns with others.
+//! `bench-compare/services.sh` runs it in turns with others, as the peer `keylane-embedded`.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
@@ -160,7 +160,7 @@ async fn measure(figure: &str, count: u64, serving: Serving) -> Value {
         "start" => start(serving, count).await,
         _ => panic!("there is no figure {figure}"),
     };
-    let mut line = json!({ "peer": "keylane", "figure": figure, "count": count });
+    let mut line = json!({ "peer": "keylane-embedded", "figure": figure, "count": count });
     line.as_object_mut().unwrap().extend(figures.as_object().unwrap().clone());
     line
 }
