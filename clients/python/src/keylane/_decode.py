@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import re
 from collections.abc import Callable
 from datetime import datetime, timezone
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Optional, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
 Converter = Callable[[Any], Any]
+Fields = tuple[list[tuple[str, Optional[Converter]]], bool]
+"""Members of a data class with their converters, and whether it has `raw`."""
+
+_known: dict[type, Fields] = {}
 
 
 def decode(cls: type[T], data: dict[str, Any]) -> T:
@@ -37,8 +40,14 @@ def timestamp(text: str) -> datetime:
     return datetime.fromisoformat(whole).replace(microsecond=micros, tzinfo=timezone.utc)
 
 
-@functools.cache
-def _fields(cls: type) -> tuple[list[tuple[str, Converter | None]], bool]:
+def _fields(cls: type) -> Fields:
+    fields = _known.get(cls)
+    if fields is None:
+        fields = _known[cls] = _read_fields(cls)
+    return fields
+
+
+def _read_fields(cls: type) -> Fields:
     if not dataclasses.is_dataclass(cls):
         raise TypeError(f"{cls} is no data class")
     hints = get_type_hints(cls)
@@ -60,6 +69,6 @@ def _converter(hint: Any) -> Converter | None:
         return None
     if hint is datetime:
         return timestamp
-    if dataclasses.is_dataclass(hint):
-        return functools.partial(decode, hint)
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        return lambda value: decode(hint, value)
     return None

@@ -169,7 +169,8 @@ class AsyncClient:
             left = _calls.MAX_WAIT if deadline is None else deadline - time.monotonic()
             if left <= 0:
                 raise TimeoutError(f"job {now.id} is {now.state} after {timeout} seconds")
-            now = await self._send(_calls.job_after(job, now.version, left)) or now
+            changed = await self._send(_calls.job_after(job, now.version, left))
+            now = changed or now
         return now
 
     async def results(
@@ -370,7 +371,8 @@ class AsyncClient:
                 break
             cursor = page.next_cursor
             if not page.items and not page.damaged:
-                now = await self._send(_calls.job_after(job, now.version, _calls.MAX_WAIT)) or now
+                changed = await self._send(_calls.job_after(job, now.version, _calls.MAX_WAIT))
+                now = changed or now
         if damaged:
             raise DamagedDataError(damaged)
 
@@ -421,11 +423,11 @@ class AsyncKeys:
         return await self._send(_calls.steer_key(key, "resume"))
 
     async def retry_head(self, key: str) -> Key:
-        """Retries the subtask that has stopped a key."""
+        """Retries the first subtask of a key, which has stopped it."""
         return await self._send(_calls.steer_key(key, "retry-head"))
 
     async def skip_head(self, key: str) -> Key:
-        """Skips the subtask that has stopped a key."""
+        """Cancels the first subtask of a key, so that the next one can start."""
         return await self._send(_calls.steer_key(key, "skip-head"))
 
 

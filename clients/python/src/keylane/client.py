@@ -171,7 +171,8 @@ class Client:
             left = _calls.MAX_WAIT if deadline is None else deadline - time.monotonic()
             if left <= 0:
                 raise TimeoutError(f"job {now.id} is {now.state} after {timeout} seconds")
-            now = self._send(_calls.job_after(job, now.version, left)) or now
+            changed = self._send(_calls.job_after(job, now.version, left))
+            now = changed or now
         return now
 
     def results(
@@ -360,7 +361,8 @@ class Client:
                 break
             cursor = page.next_cursor
             if not page.items and not page.damaged:
-                now = self._send(_calls.job_after(job, now.version, _calls.MAX_WAIT)) or now
+                changed = self._send(_calls.job_after(job, now.version, _calls.MAX_WAIT))
+                now = changed or now
         if damaged:
             raise DamagedDataError(damaged)
 
@@ -411,11 +413,11 @@ class Keys:
         return self._send(_calls.steer_key(key, "resume"))
 
     def retry_head(self, key: str) -> Key:
-        """Retries the subtask that has stopped a key."""
+        """Retries the first subtask of a key, which has stopped it."""
         return self._send(_calls.steer_key(key, "retry-head"))
 
     def skip_head(self, key: str) -> Key:
-        """Skips the subtask that has stopped a key."""
+        """Cancels the first subtask of a key, so that the next one can start."""
         return self._send(_calls.steer_key(key, "skip-head"))
 
 

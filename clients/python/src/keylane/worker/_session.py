@@ -101,19 +101,21 @@ class Session:
     async def run(self) -> None:
         """Works until it is stopped, or until the server refuses the worker for good."""
         claims = asyncio.create_task(self._claims())
-        others = [
-            asyncio.create_task(loop())
-            for loop in (self._reports, self._heartbeats, self._progress)
-        ]
+        reports = asyncio.create_task(self._reports())
+        others = [asyncio.create_task(self._heartbeats()), asyncio.create_task(self._progress())]
         stopped = asyncio.create_task(self._stop.wait())
+        loops = [claims, reports, *others]
         try:
             self._room.set()
-            await asyncio.wait([claims, stopped, *others], return_when=asyncio.FIRST_COMPLETED)
-            await self._drain(claims)
+            await asyncio.wait([stopped, *loops], return_when=asyncio.FIRST_COMPLETED)
+            await self._drain(claims, reports)
         finally:
-            for loop in (claims, stopped, *others, *self._claiming_reports):
-                loop.cancel()
-            ended = await asyncio.gather(claims, *others, return_exceptions=True)
+            for task in (stopped, *loops, *self._claiming_reports):
+                task.cancel()
+            for held in list(self._held.by_id.values()):
+                if held.state == "running":
+                    self._cancel(held, "stopping")
+            ended = await asyncio.gather(*loops, return_exceptions=True)
             self._threads.close()
         for outcome in (self._failure, *ended):
             if isinstance(outcome, Exception):
@@ -379,7 +381,7 @@ class Session:
 
     # Stop
 
-    async def _drain(self, claims: asyncio.Task[None]) -> None:
+    async def _drain(self, claims: asyncio.Task[None], reports: asyncio.Task[None]) -> None:
         """Returns what has not begun, waits for running handlers, and reports their ends."""
         self._stop.set()
         self._release_waiting()
@@ -387,8 +389,13 @@ class Session:
             await asyncio.wait([claims], timeout=CLAIM_GRACE)
         claims.cancel()
         await self._wait_idle()
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._reported.wait(), LAST_REPORTS)
+        reported = asyncio.ensure_future(self._reported.wait())
+        timeout = CANCEL_GRACE if self._hurry.is_set() else LAST_REPORTS
+        # The loop ends by itself if the server refuses the worker.
+        await asyncio.wait(
+            [reported, reports], timeout=timeout, return_when=asyncio.FIRST_COMPLETED
+        )
+        reported.cancel()
 
     def _release_waiting(self) -> None:
         while self._held.waiting:

@@ -14,6 +14,7 @@ from typing import Any, Optional, TypeVar, Union
 
 import httpx
 
+from .._retry import Servers
 from ..aio import AsyncClient
 from ._session import Handler, Session, Settings
 from ._task import Task
@@ -66,9 +67,10 @@ class Worker:
             max_leases=max_leases or concurrency,
             grace=grace,
         )
-        self._connect = lambda: AsyncClient(servers, token=token, http=http)
         # Wrong addresses are found here, and not when the worker runs.
-        self._connect()
+        self._urls = Servers(servers).urls
+        self._token = token
+        self._http = http
         self._handlers: dict[str, Handler] = {}
         self._session: Optional[Session] = None
         self._loop: Optional[asyncio.AbstractEventLoop] = None
@@ -102,7 +104,7 @@ class Worker:
         """Works until `stop` is called. Signals are up to the program."""
         if not self._handlers:
             raise ValueError("the worker has no handler; register one with @worker.kind(...)")
-        async with self._connect() as client:
+        async with AsyncClient(self._urls, token=self._token, http=self._http) as client:
             self._loop = asyncio.get_running_loop()
             self._session = Session(client, self._handlers, self._settings)
             for _ in range(self._stops):
@@ -195,9 +197,8 @@ def _signals(stop: Callable[[], None]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {}
-    for number in (signal.SIGTERM, signal.SIGINT):
-        before[number] = signal.signal(number, lambda *_: stop())
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    before = {number: signal.signal(number, lambda *_: stop()) for number in numbers}
     try:
         yield
     finally:
