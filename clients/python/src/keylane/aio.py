@@ -427,7 +427,7 @@ class AsyncKeys:
         return await self._send(_calls.steer_key(key, "retry-head"))
 
     async def skip_head(self, key: str) -> Key:
-        """Cancels the first subtask of a key, so that the next one can start."""
+        """Skips the first subtask of a key, so that the next one can start."""
         return await self._send(_calls.steer_key(key, "skip-head"))
 
 

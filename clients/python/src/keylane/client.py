@@ -417,7 +417,7 @@ class Keys:
         return self._send(_calls.steer_key(key, "retry-head"))
 
     def skip_head(self, key: str) -> Key:
-        """Cancels the first subtask of a key, so that the next one can start."""
+        """Skips the first subtask of a key, so that the next one can start."""
         return self._send(_calls.steer_key(key, "skip-head"))
 
 
