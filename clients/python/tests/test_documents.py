@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from keylane.testing import free_port, program
+from keylane.testing import Server, free_port, program
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs/clients/python.md"
@@ -83,6 +83,14 @@ def test_the_blocks_of_the_tutorial_run(shell: Shell, monkeypatch: pytest.Monkey
         printed = run(shell, names, language, listening_at(text, address))
         if follows == "text":
             assert printed == shown, text
+
+
+def test_the_example_of_the_readme_runs() -> None:
+    [_, (_, example), *_] = BLOCK.findall((Path(__file__).parents[1] / "README.md").read_text())
+    output = io.StringIO()
+    with Server({"render": {"lease": "30s"}}) as server, contextlib.redirect_stdout(output):
+        exec(example.replace("http://127.0.0.1:7420", server.url), {})
+    assert len(output.getvalue().splitlines()) == 1000
 
 
 def run(shell: Shell, names: dict[str, Any], language: str, text: str) -> str:

@@ -15,6 +15,9 @@ import pytest
 
 from keylane.testing import program
 
+# One process of pytest-xdist runs them all, with one environment.
+pytestmark = [pytest.mark.xdist_group("packaging"), pytest.mark.timeout(180)]
+
 FOLDER = Path(__file__).parents[1]
 # Of the package as it is installed, and nothing of this process.
 USE = """
@@ -51,42 +54,50 @@ def wheel_of(folder: Path, **environment: str) -> Path:
     return wheel
 
 
-def use(folder: Path, wheel: Path) -> str:
-    """Installs a wheel into a new environment, and returns what a program of it prints."""
+@pytest.fixture(scope="module")
+def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of the programs of a new environment."""
+    folder = tmp_path_factory.mktemp("environment")
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-    scripts = folder / ("Scripts" if sys.platform == "win32" else "bin")
-    python = scripts / "python"
-    install = [str(python), "-m", "pip", "install", "--quiet", str(wheel)]
-    subprocess.run(install, check=True)
+    return folder / ("Scripts" if sys.platform == "win32" else "bin")
+
+
+def use(scripts: Path, wheel: Path) -> str:
+    """Installs a wheel in place of an earlier one, and returns what a program with it prints."""
+    pip = [str(scripts / "python"), "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, "uninstall", "--yes", "keylane"], check=True)
+    subprocess.run([*pip, "install", "--no-compile", str(wheel)], check=True)
     # Without the command of this machine, and with none but the environment's.
     environment = {name: value for name, value in os.environ.items() if name[:8] != "KEYLANE_"}
     environment["PATH"] = os.pathsep.join([str(scripts), "/usr/bin", "/bin"])
     used = subprocess.run(
-        [python, "-c", USE], env=environment, text=True, stdout=subprocess.PIPE, check=True
+        [scripts / "python", "-c", USE],
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        check=True,
     )
     return used.stdout.strip()
 
 
-def test_the_wheel_for_every_platform_has_the_client_alone(tmp_path: Path) -> None:
+def test_the_wheel_for_every_platform_has_the_client_alone(tmp_path: Path, scripts: Path) -> None:
     wheel = wheel_of(tmp_path)
     assert wheel.name == f"keylane-{version('keylane')}-py3-none-any.whl"
     names = zipfile.ZipFile(wheel).namelist()
     assert "keylane/py.typed" in names
     assert not any("scripts" in name for name in names)
-    assert "the program keylane is not in PATH" in use(tmp_path / "environment", wheel)
+    assert "the program keylane is not in PATH" in use(scripts, wheel)
 
 
-@pytest.mark.timeout(180)
-def test_the_wheel_of_a_platform_has_the_command(tmp_path: Path) -> None:
+def test_the_wheel_of_a_platform_has_the_command(tmp_path: Path, scripts: Path) -> None:
     binary = stripped(program(), tmp_path / "binary" / "keylane")
     wheel = wheel_of(tmp_path, KEYLANE_BINARY=str(binary))
     tag = wheel.stem.split("-", 2)[2]
     assert tag.startswith("py3-none-")
     assert sysconfig.get_platform().split("-")[-1] in tag
-    folder = tmp_path / "environment"
     number = version("keylane")
-    script = folder / ("Scripts" if sys.platform == "win32" else "bin") / binary.name
-    assert use(folder, wheel) == f"succeeded {number} {script}"
+    script = scripts / binary.name
+    assert use(scripts, wheel) == f"succeeded {number} {script}"
     shown = subprocess.run([script, "--version"], text=True, stdout=subprocess.PIPE, check=True)
     assert shown.stdout.strip() == f"keylane {number}"
 
