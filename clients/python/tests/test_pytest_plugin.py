@@ -41,8 +41,9 @@ def test_a_missing_program_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KEYLANE_PROGRAM")
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr("sysconfig.get_path", lambda name: "/nowhere")
-    with pytest.raises(ServerError, match="set KEYLANE_PROGRAM to its path"):
-        Server({}).start()
+    reason = "set KEYLANE_PROGRAM to its path"
+    with pytest.raises(ServerError, match=reason), Server({}):
+        pass
 
 
 def test_tables_are_written_as_toml() -> None:
