@@ -19,7 +19,9 @@ const generated = HEADER + astToString(await openapiTS(simplify(await documentOf
 if (!process.argv.includes("--check")) {
   await writeFile(FILE, generated);
 } else if (current !== generated) {
-  console.error("src/generated/openapi.ts is not what the server's document gives: run `npm run types`, and commit the file.");
+  console.error(
+    "src/generated/openapi.ts is not what the server's document gives: run `npm run types`, and commit the file.",
+  );
   process.exit(1);
 }
 

@@ -9,6 +9,7 @@ import { Keys } from "./keys.js";
 import { Kinds } from "./kinds.js";
 import { Pages } from "./pages.js";
 import { Schedules } from "./schedules.js";
+import { Deadline } from "./retry.js";
 import { SubtaskLines, type Subtasks } from "./subtask-lines.js";
 import { Transport, type Answer, type RequestSpec, type RetryNotice } from "./transport.js";
 import {
@@ -52,7 +53,7 @@ export interface ClientOptions {
   headers?: Readonly<Record<string, string>> | undefined;
   /** Time for which a request is repeated while no server can execute it, in milliseconds; default: one minute. */
   retryTimeoutMs?: number | undefined;
-  /** Longest wait for the answer to one attempt, in milliseconds, besides the wait that it asks for; default: 30 s. */
+  /** Longest wait for the answer to one attempt, in milliseconds, besides the wait that it asks for; default: 15 s. */
   requestTimeoutMs?: number | undefined;
   /** Called before a failed attempt is repeated. */
   onRetry?: ((notice: RetryNotice) => void) | undefined;
@@ -91,10 +92,9 @@ export class Client {
       urls: addresses(options.url ?? process.env["KEYLANE_SERVER"] ?? "http://127.0.0.1:7420"),
       token: options.token ?? process.env["KEYLANE_TOKEN"],
       headers: options.headers ?? {},
-      // Looked up at each call, so that a replaced global is used.
-      fetch: options.fetch ?? ((input, init) => fetch(input, init)),
+      fetch: options.fetch ?? globalFetch(),
       retryTimeoutMs: options.retryTimeoutMs ?? 60_000,
-      requestTimeoutMs: options.requestTimeoutMs ?? 30_000,
+      requestTimeoutMs: options.requestTimeoutMs ?? 15_000,
       onRetry: options.onRetry,
     });
     this.schedules = new Schedules(this.#transport);
@@ -123,16 +123,25 @@ export class Client {
    * Submits up to 1000 jobs in one request, in this order. All are accepted, or none; with `atomic: false`
    * each one by itself.
    */
-  async submitBatch(jobs: readonly SubmitJob[], options: ActionOptions & { atomic?: boolean } = {}): Promise<BatchItem[]> {
+  async submitBatch(
+    jobs: readonly SubmitJob[],
+    options: ActionOptions & { atomic?: boolean } = {},
+  ): Promise<BatchItem[]> {
     const query = options.atomic === undefined ? undefined : { atomic: options.atomic };
-    const answer = await act<{ items: BatchItem[] }>(this.#transport, { method: "POST", path: "/v1/jobs/batch", query, json: { jobs } }, options);
+    const answer = await act<{ items: BatchItem[] }>(
+      this.#transport,
+      { method: "POST", path: "/v1/jobs/batch", query, json: { jobs } },
+      options,
+    );
     return answer.body.items;
   }
 
   async #submit(body: Pick<RequestSpec, "json" | "upload">, options: SubmitOptions): Promise<Job> {
     const { id, waitMs = 0, traceparent, tracestate, signal, idempotencyKey } = options;
     if (id !== undefined && idempotencyKey !== undefined) {
-      throw new KeylaneError("`id` and `idempotencyKey` exclude each other: a submission with an `id` is recognized by it");
+      throw new KeylaneError(
+        "`id` and `idempotencyKey` exclude each other: a submission with an `id` is recognized by it",
+      );
     }
     const seconds = Math.ceil(Math.min(waitMs, MAX_HOLD_MS) / 1000);
     const answer = await this.#transport.request<Job>({
@@ -160,20 +169,30 @@ export class Client {
 
   /** Waits until a job has ended, and returns it. Goes on over restarts of the server. */
   async wait(id: string, options: WaitOptions = {}): Promise<Job> {
-    const { timeoutMs = Number.POSITIVE_INFINITY, signal } = options;
-    const end = performance.now() + timeoutMs;
+    const deadline = new Deadline(options.signal);
+    const { timeoutMs } = options;
+    if (timeoutMs !== undefined) deadline.set(timeoutMs);
+    try {
+      return await this.#untilEnded(id, deadline.signal);
+    } catch (error) {
+      if (deadline.isOver) throw new TimeoutError(`job ${id} has not ended in ${String(timeoutMs)} ms`);
+      throw error;
+    } finally {
+      deadline.dispose();
+    }
+  }
+
+  async #untilEnded(id: string, signal: AbortSignal): Promise<Job> {
     let known: Job | undefined;
     for (;;) {
-      const leftMs = end - performance.now();
-      if (leftMs <= 0) throw new TimeoutError(`job ${id} has not ended in ${String(timeoutMs)} ms: it is ${known?.state ?? "unknown"}`);
-      const seconds = Math.max(1, Math.ceil(Math.min(leftMs, MAX_HOLD_MS / 2) / 1000));
+      // The answer comes when the job is not the known one any more, or the wait is over.
+      const hold = { prefer: `wait=${String(MAX_HOLD_MS / 2000)}`, "if-none-match": `W/"${String(known?.version)}"` };
       const answer: Answer<Job | undefined> = await this.#transport.request({
         method: "GET",
         path: jobPath(id),
-        // The answer comes when the job is not the known one any more, or the wait is over.
-        headers: known === undefined ? {} : { prefer: `wait=${String(seconds)}`, "if-none-match": `W/"${String(known.version)}"` },
-        holdMs: seconds * 1000,
-        retryTimeoutMs: leftMs,
+        headers: known === undefined ? {} : hold,
+        holdMs: known === undefined ? 0 : MAX_HOLD_MS / 2,
+        retryTimeoutMs: Number.POSITIVE_INFINITY,
         signal,
       });
       known = answer.body ?? known;
@@ -225,7 +244,7 @@ export class Client {
   // Control
 
   /** Cancels a job: nothing more of it starts. With the mode `kill` running attempts end, too. */
-  async cancel(id: string, request: CancelRequest | undefined = undefined, options: ActionOptions = {}): Promise<Job> {
+  async cancel(id: string, request?: CancelRequest, options: ActionOptions = {}): Promise<Job> {
     return this.#steer(id, "cancel", request, options);
   }
 
@@ -240,7 +259,7 @@ export class Client {
   }
 
   /** Retries failed subtasks of an ended job, by default all of them. */
-  async retry(id: string, request: RetryRequest | undefined = undefined, options: ActionOptions = {}): Promise<Job> {
+  async retry(id: string, request?: RetryRequest, options: ActionOptions = {}): Promise<Job> {
     return this.#steer(id, "retry", request, options);
   }
 
@@ -280,7 +299,12 @@ export class Client {
 
   #pages<T>(path: string, query: NonNullable<RequestSpec["query"]>, { signal }: CallOptions): Pages<T> {
     return new Pages<T>(async (cursor) => {
-      const answer = await this.#transport.request<Page<T>>({ method: "GET", path, query: { ...query, cursor }, signal });
+      const answer = await this.#transport.request<Page<T>>({
+        method: "GET",
+        path,
+        query: { ...query, cursor },
+        signal,
+      });
       return answer.body;
     });
   }
@@ -292,7 +316,13 @@ export class Client {
   async #steer(id: string, action: string, json: unknown, options: ActionOptions): Promise<Job> {
     return (await act<Job>(this.#transport, { method: "POST", path: `${jobPath(id)}/${action}`, json }, options)).body;
   }
+}
 
+/** The global `fetch`, looked up at each call, so that a replaced one is used. */
+function globalFetch(): typeof fetch {
+  // Node loads its HTTP parser with the first call, and misses the end of a connection that comes meanwhile.
+  void fetch("data:,").catch(() => undefined);
+  return (input, init) => fetch(input, init);
 }
 
 function jobPath(id: string): string {
@@ -301,11 +331,15 @@ function jobPath(id: string): string {
 }
 
 function addresses(url: string | readonly string[]): string[] {
-  const list = (typeof url === "string" ? url.split(",") : url).map((text) => text.trim()).filter((text) => text !== "");
-  if (list.length === 0) throw new KeylaneError("`url` is empty; pass the address of a server, such as http://127.0.0.1:7420");
+  const list = (typeof url === "string" ? url.split(",") : url)
+    .map((text) => text.trim())
+    .filter((text) => text !== "");
+  if (list.length === 0)
+    throw new KeylaneError("`url` is empty; pass the address of a server, such as http://127.0.0.1:7420");
   return list.map((text) => {
     const isHttp = URL.canParse(text) && /^https?:$/.test(new URL(text).protocol);
-    if (!isHttp) throw new KeylaneError(`\`url\` has \`${text}\`, which is no address; it must begin with http:// or https://`);
+    if (!isHttp)
+      throw new KeylaneError(`\`url\` has \`${text}\`, which is no address; it must begin with http:// or https://`);
     return text.replace(/\/+$/, "");
   });
 }

@@ -53,7 +53,11 @@ export class ApiError extends KeylaneError {
   /** Time after which the server asked to be tried again, in milliseconds. */
   readonly retryAfterMs: number | undefined;
 
-  constructor(problem: Pick<Problem, "status" | "code" | "detail"> & Partial<Problem>, request: string, retryAfterMs?: number) {
+  constructor(
+    problem: Pick<Problem, "status" | "code" | "detail"> & Partial<Problem>,
+    request: string,
+    retryAfterMs?: number,
+  ) {
     super(`${request}: ${describe(problem)}`);
     this.status = problem.status;
     this.code = problem.code;
@@ -65,7 +69,11 @@ export class ApiError extends KeylaneError {
   }
 
   /** Makes the error of a refusal, of the class for its status. */
-  static of(problem: Pick<Problem, "status" | "code" | "detail"> & Partial<Problem>, request: string, retryAfterMs?: number): ApiError {
+  static of(
+    problem: Pick<Problem, "status" | "code" | "detail"> & Partial<Problem>,
+    request: string,
+    retryAfterMs?: number,
+  ): ApiError {
     const Class = problem.code === "lease-lost" ? LeaseLostError : (CLASSES[problem.status] ?? ApiError);
     return new Class(problem, request, retryAfterMs);
   }

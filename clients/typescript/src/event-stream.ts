@@ -12,7 +12,10 @@ export interface Message {
 export type Part = { readonly message: Message } | { readonly retryMs: number };
 
 /** Reads the messages of a body. `onBytes` is called for each piece, comments included. */
-export async function* messages(body: AsyncIterable<Uint8Array>, onBytes: () => void): AsyncGenerator<Part, void, undefined> {
+export async function* messages(
+  body: AsyncIterable<Uint8Array>,
+  onBytes: () => void,
+): AsyncGenerator<Part, void, undefined> {
   const decoder = new TextDecoder();
   const builder = new MessageBuilder();
   // Beginning of the line whose end has not come.

@@ -48,7 +48,11 @@ interface FollowState {
   failures: number;
 }
 
-async function* connection(transport: Transport, settings: FollowSettings, state: FollowState): AsyncGenerator<Event, void, undefined> {
+async function* connection(
+  transport: Transport,
+  settings: FollowSettings,
+  state: FollowState,
+): AsyncGenerator<Event, void, undefined> {
   const known = state.last;
   const { response, deadline } = await transport.stream({
     method: "GET",
@@ -60,7 +64,9 @@ async function* connection(transport: Transport, settings: FollowSettings, state
   try {
     if (response.body === null) return;
     deadline.set(IDLE_MS);
-    for await (const part of messages(response.body, () => { deadline.set(IDLE_MS); })) {
+    for await (const part of messages(response.body, () => {
+      deadline.set(IDLE_MS);
+    })) {
       if ("retryMs" in part) {
         state.pauseMs = Math.min(part.retryMs, MAX_RETRY_MS);
         continue;
@@ -70,7 +76,8 @@ async function* connection(transport: Transport, settings: FollowSettings, state
       state.last = part.message.id ?? event.id;
       // A stream of a job begins with the job's state. To a client that goes on behind an event, the
       // missed events come after it, and tell the same in order.
-      const isRepeated = settings.job !== undefined && known !== undefined && event.id === known && event.event !== "reset";
+      const isRepeated =
+        settings.job !== undefined && known !== undefined && event.id === known && event.event !== "reset";
       if (!isRepeated) yield event;
     }
   } finally {
@@ -82,4 +89,3 @@ async function* connection(transport: Transport, settings: FollowSettings, state
 function isEnd(event: Event): boolean {
   return event.event === "job_purged" || (event.job != null && isFinal(event.job.state));
 }
-

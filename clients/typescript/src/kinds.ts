@@ -14,7 +14,11 @@ export class Kinds {
 
   /** Lists the kinds that the server is configured for. */
   async list(options: CallOptions = {}): Promise<Kind[]> {
-    const answer = await this.#transport.request<{ items: Kind[] }>({ method: "GET", path: "/v1/kinds", signal: options.signal });
+    const answer = await this.#transport.request<{ items: Kind[] }>({
+      method: "GET",
+      path: "/v1/kinds",
+      signal: options.signal,
+    });
     return answer.body.items;
   }
 
@@ -25,7 +29,10 @@ export class Kinds {
 
   /** Pauses a kind: nothing of it starts until it is resumed. */
   async pause(kind: string, reason?: string, options: ActionOptions = {}): Promise<Kind> {
-    return this.#act({ method: "POST", path: `${pathOf(kind)}/pause`, json: reason === undefined ? {} : { reason } }, options);
+    return this.#act(
+      { method: "POST", path: `${pathOf(kind)}/pause`, json: reason === undefined ? {} : { reason } },
+      options,
+    );
   }
 
   /** Resumes a paused kind. */
@@ -40,7 +47,10 @@ export class Kinds {
 
   /** Gives changed settings their configured values again, by default all of them. */
   async reset(kind: string, settings?: readonly KindSetting[], options: ActionOptions = {}): Promise<Kind> {
-    return this.#act({ method: "POST", path: `${pathOf(kind)}/reset`, json: settings === undefined ? {} : { settings } }, options);
+    return this.#act(
+      { method: "POST", path: `${pathOf(kind)}/reset`, json: settings === undefined ? {} : { settings } },
+      options,
+    );
   }
 
   async #act(spec: RequestSpec, options: ActionOptions): Promise<Kind> {

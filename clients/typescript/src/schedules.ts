@@ -23,7 +23,8 @@ export class Schedules {
 
   /** Returns a schedule. */
   async get(name: string, options: CallOptions = {}): Promise<Schedule> {
-    return (await this.#transport.request<Schedule>({ method: "GET", path: pathOf(name), signal: options.signal })).body;
+    return (await this.#transport.request<Schedule>({ method: "GET", path: pathOf(name), signal: options.signal }))
+      .body;
   }
 
   /** Creates a schedule, or replaces all of its settings. */

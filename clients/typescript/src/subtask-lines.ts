@@ -111,7 +111,8 @@ class KeptBlocks {
     const reader = this.#readers;
     let place = 0;
     const next = async (): Promise<IteratorResult<Uint8Array, undefined>> => {
-      while (reader === this.#readers && place === this.#dropped + this.#blocks.length && !this.#isAtEnd) await this.#read();
+      while (reader === this.#readers && place === this.#dropped + this.#blocks.length && !this.#isAtEnd)
+        await this.#read();
       const block = reader === this.#readers ? this.#blocks[place - this.#dropped] : undefined;
       if (block === undefined) return { done: true, value: undefined };
       place += 1;

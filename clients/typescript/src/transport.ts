@@ -89,7 +89,7 @@ export class Transport {
       try {
         const response = await this.#attempt(url, spec, deadline, after);
         if (spec.isAnswerKept === true) deadline.detach();
-        const text = await response.text();
+        const text = await this.#text(response, deadline);
         const body = (text === "" || response.status === 304 ? undefined : JSON.parse(text)) as T;
         return { status: response.status, headers: response.headers, body };
       } finally {
@@ -171,6 +171,18 @@ export class Transport {
     deadline.set(requestTimeoutMs);
     if (response.status >= 300 && response.status !== 304) throw await refusalOf(response, nameOf(spec));
     return response;
+  }
+
+  /** Reads a body, which may be long: only a pause in it ends the attempt. */
+  async #text(response: Response, deadline: Deadline): Promise<string> {
+    if (response.body === null) return "";
+    const decoder = new TextDecoder();
+    let text = "";
+    for await (const piece of response.body as AsyncIterable<Uint8Array>) {
+      deadline.set(this.settings.requestTimeoutMs);
+      text += decoder.decode(piece, { stream: true });
+    }
+    return text + decoder.decode();
   }
 
   async #headers(spec: RequestSpec): Promise<Headers> {

@@ -32,7 +32,9 @@ export type KindPatch = Schemas["KindPatch"];
 export type KindSetting = Schemas["KindSetting"];
 export type Schedule = Schemas["Schedule"];
 /** Settings of a schedule; what is absent has its default. */
-export type SetSchedule = Pick<Schemas["SetSchedule"], "cron"> & { job: ScheduledJob } & Partial<Schemas["SetSchedule"]>;
+export type SetSchedule = Pick<Schemas["SetSchedule"], "cron"> & { job: ScheduledJob } & Partial<
+    Schemas["SetSchedule"]
+  >;
 export type ScheduledJob = Schemas["ScheduledJob"];
 export type ConnectedWorker = Schemas["WorkerView"];
 export type Summary = Schemas["Summary"];

@@ -5,7 +5,17 @@
 
 import { createInterface } from "node:readline";
 
-import { ApiError, Client, TaskCancelled, TaskFailure, type SetSchedule, type SubmitJob, type SubmitSubtask, type Task, type Worker } from "../src/index.js";
+import {
+  ApiError,
+  Client,
+  TaskCancelled,
+  TaskFailure,
+  type SetSchedule,
+  type SubmitJob,
+  type SubmitSubtask,
+  type Task,
+  type Worker,
+} from "../src/index.js";
 
 interface Command {
   readonly id: number;
@@ -26,7 +36,14 @@ const workers = new Map<number, { worker: Worker; run: Promise<void> }>();
 
 const COMMANDS: Record<string, (command: Command) => Promise<unknown>> = {
   submit: async (command) => {
-    const { kind, payload, key, subtasks, options, idempotency_key: idempotencyKey } = command as Command & {
+    const {
+      kind,
+      payload,
+      key,
+      subtasks,
+      options,
+      idempotency_key: idempotencyKey,
+    } = command as Command & {
       kind: string;
       key?: string;
       subtasks?: SubmitSubtask[];
@@ -40,7 +57,12 @@ const COMMANDS: Record<string, (command: Command) => Promise<unknown>> = {
     return client.submit(job, { idempotencyKey });
   },
   submit_many: async (command) => {
-    const { kind, count, keys, idempotency_key: idempotencyKey } = command as Command & {
+    const {
+      kind,
+      count,
+      keys,
+      idempotency_key: idempotencyKey,
+    } = command as Command & {
       kind: string;
       count: number;
       keys: number;
@@ -70,7 +92,8 @@ const COMMANDS: Record<string, (command: Command) => Promise<unknown>> = {
     return last?.job ?? null;
   },
   kinds: () => client.kinds.list(),
-  keys: async (command) => (command["key"] === undefined ? client.keys.list() : ((await client.keys.get(text(command, "key"))) ?? null)),
+  keys: async (command) =>
+    command["key"] === undefined ? client.keys.list() : ((await client.keys.get(text(command, "key"))) ?? null),
   schedule_put: (command) => client.schedules.put(text(command, "name"), command["schedule"] as SetSchedule),
   schedules: () => client.schedules.list().toArray(),
   work: (command) => work(command),
@@ -83,8 +106,17 @@ const COMMANDS: Record<string, (command: Command) => Promise<unknown>> = {
     return Promise.resolve(null);
   },
   fail: (command) => {
-    const { error, retry, after_ms: afterMs } = command as Command & { error: string; retry?: boolean; after_ms?: number };
-    tasks.get(text(command, "lease"))?.fail(new TaskFailure(error, { ...(retry === undefined ? {} : { retry }), ...(afterMs === undefined ? {} : { afterMs }) }));
+    const {
+      error,
+      retry,
+      after_ms: afterMs,
+    } = command as Command & { error: string; retry?: boolean; after_ms?: number };
+    tasks.get(text(command, "lease"))?.fail(
+      new TaskFailure(error, {
+        ...(retry === undefined ? {} : { retry }),
+        ...(afterMs === undefined ? {} : { afterMs }),
+      }),
+    );
     return Promise.resolve(null);
   },
   progress: (command) => {
@@ -95,7 +127,13 @@ const COMMANDS: Record<string, (command: Command) => Promise<unknown>> = {
 
 /** Starts a worker; the answer comes when it has started. An error of the run is the answer if it comes before. */
 async function work(command: Command): Promise<unknown> {
-  const { id, kinds, concurrency = 8, batch = concurrency, worker: name } = command as Command & {
+  const {
+    id,
+    kinds,
+    concurrency = 8,
+    batch = concurrency,
+    worker: name,
+  } = command as Command & {
     kinds: string[];
     concurrency?: number;
     batch?: number;
@@ -105,7 +143,9 @@ async function work(command: Command): Promise<unknown> {
   for (const kind of kinds) worker.kind(kind, (task) => handle(id, task));
   const run = worker.run();
   workers.set(id, { worker, run });
-  run.catch((error: unknown) => { print({ event: "worker-error", of: id, error: describe(error) }); });
+  run.catch((error: unknown) => {
+    print({ event: "worker-error", of: id, error: describe(error) });
+  });
   return Promise.resolve(null);
 }
 
@@ -129,7 +169,8 @@ function text(command: Command, field: string): string {
 }
 
 function describe(error: unknown): Record<string, unknown> {
-  if (error instanceof ApiError) return { code: error.code, status: error.status, detail: error.detail, errors: error.errors };
+  if (error instanceof ApiError)
+    return { code: error.code, status: error.status, detail: error.detail, errors: error.errors };
   const name = error instanceof Error ? error.name : "Error";
   return { code: name, detail: error instanceof Error ? error.message : String(error) };
 }

@@ -74,7 +74,8 @@ export class TestServer {
 
   /** Starts the server, again after `stop` or `kill`. */
   async start(): Promise<void> {
-    if (this.#process !== undefined) throw new ServerError("the server runs already; stop it before it is started again");
+    if (this.#process !== undefined)
+      throw new ServerError("the server runs already; stop it before it is started again");
     const config = join(this.folder, "keylane.toml");
     const listen = this.#url === "" ? "127.0.0.1:0" : new URL(this.#url).host;
     await writeFile(config, this.#configuration());
@@ -138,9 +139,12 @@ export class TestServer {
     const end = performance.now() + timeoutMs;
     const begin = this.#output.length;
     while (performance.now() < end) {
-      if (this.#process === undefined) throw new ServerError(`the server ended before it was ready: ${this.#output.slice(begin).trim()}`);
+      if (this.#process === undefined)
+        throw new ServerError(`the server ended before it was ready: ${this.#output.slice(begin).trim()}`);
       if (this.#output.slice(begin).includes("listening on")) {
-        const response = await fetch(`${this.#url}/readyz`, { signal: AbortSignal.timeout(5_000) }).catch(() => undefined);
+        const response = await fetch(`${this.#url}/readyz`, { signal: AbortSignal.timeout(5_000) }).catch(
+          () => undefined,
+        );
         await response?.body?.cancel();
         if (response?.ok === true) return;
       }

@@ -16,6 +16,6 @@ function line([name, setting]: [string, Setting]): string {
 function valueOf(setting: Setting): string {
   if (Array.isArray(setting)) return `[${(setting as readonly Setting[]).map(valueOf).join(", ")}]`;
   if (typeof setting !== "object") return JSON.stringify(setting);
-  const entries = Object.entries(setting).map(([name, value]) => `${JSON.stringify(name)} = ${valueOf(value as Setting)}`);
+  const entries = Object.entries(setting).map(([name, value]) => `${JSON.stringify(name)} = ${valueOf(value)}`);
   return `{ ${entries.join(", ")} }`;
 }

@@ -65,7 +65,12 @@ export class Heartbeats {
     held.progress = undefined;
     const path = `/v1/leases/${encodeURIComponent(held.lease.id)}/heartbeat`;
     try {
-      const answer = await this.#transport.request<HeartbeatResponse>({ method: "POST", path, json: { progress }, retryTimeoutMs: 0 });
+      const answer = await this.#transport.request<HeartbeatResponse>({
+        method: "POST",
+        path,
+        json: { progress },
+        retryTimeoutMs: 0,
+      });
       if (this.#isHeld(held)) this.#renewed(held, answer.body, answer.headers);
     } catch (error) {
       if (error instanceof ApiError && isGone(error.status) && this.#isHeld(held)) this.#host.lost(held);
@@ -76,7 +81,8 @@ export class Heartbeats {
     const now = performance.now();
     const due: HeldLease[] = [];
     for (const held of this.#host.held.values()) {
-      const isDue = held.renewAt <= now + MIN_INTERVAL_MS * TOGETHER || held.renewAt - now <= held.intervalMs * TOGETHER;
+      const isDue =
+        held.renewAt <= now + MIN_INTERVAL_MS * TOGETHER || held.renewAt - now <= held.intervalMs * TOGETHER;
       if (isDue && !held.isRenewing && !held.isLost && due.length < MAX_LEASES) due.push(held);
     }
     for (const held of due) held.isRenewing = true;
@@ -105,7 +111,8 @@ export class Heartbeats {
       const item = answer.body.items[place];
       if (item === undefined || !this.#isHeld(held)) return;
       if (isGone(item.status)) this.#host.lost(held);
-      else if (item.expires_at != null) this.#renewed(held, { expires_at: item.expires_at, cancel: item.cancel === true }, answer.headers);
+      else if (item.expires_at != null)
+        this.#renewed(held, { expires_at: item.expires_at, cancel: item.cancel === true }, answer.headers);
       else held.renewAt = performance.now() + PAUSE_MS;
     });
   }

@@ -48,16 +48,20 @@ function reportOf(end: LeaseEnd): Report {
 }
 
 function resultText(value: unknown): string {
-  let text: string | undefined;
+  if (typeof value === "function" || typeof value === "symbol") {
+    throw new TaskFailure(`the result is a ${typeof value}, which JSON does not have`, { retry: false });
+  }
+  let text: string;
   try {
-    text = JSON.stringify(value) as string | undefined;
+    text = JSON.stringify(value);
   } catch (cause) {
     throw new TaskFailure(`the result cannot be written as JSON: ${String(cause)}`, { retry: false, cause });
   }
-  if (text === undefined) throw new TaskFailure(`the result is a ${typeof value}, which JSON does not have`, { retry: false });
   const bytes = Buffer.byteLength(text);
   if (bytes > MAX_RESULT_BYTES) {
-    throw new TaskFailure(`the result has ${String(bytes)} bytes; the server accepts ${String(MAX_RESULT_BYTES)}`, { retry: false });
+    throw new TaskFailure(`the result has ${String(bytes)} bytes; the server accepts ${String(MAX_RESULT_BYTES)}`, {
+      retry: false,
+    });
   }
   return text;
 }

@@ -127,7 +127,8 @@ export class Reporter {
     const isLost = problem?.code === "lease-lost" || problem?.code === "unknown";
     // A lease that has ended after a repeated report has most likely ended by it.
     if (isLost && !wasRepeated) this.#host.lost(id);
-    if (!isAccepted && !isLost && problem !== undefined) this.#host.refused(id, ApiError.of(problem, `report of lease ${id}`));
+    if (!isAccepted && !isLost && problem !== undefined)
+      this.#host.refused(id, ApiError.of(problem, `report of lease ${id}`));
     this.#host.settled(id);
   }
 

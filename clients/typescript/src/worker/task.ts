@@ -95,7 +95,8 @@ export class Task<P = unknown> {
 
   /** Reports the finished part of the task, from 0 to 1. People see it in the dashboard; it has no other effect. */
   progress(fraction: number): void {
-    if (!(fraction >= 0 && fraction <= 1)) throw new RangeError(`progress is ${String(fraction)}; it must be from 0 to 1`);
+    if (!(fraction >= 0 && fraction <= 1))
+      throw new RangeError(`progress is ${String(fraction)}; it must be from 0 to 1`);
     this.#host.progress(fraction);
   }
 

@@ -59,7 +59,13 @@ export interface StopOptions {
 
 export class Worker {
   readonly #transport: Transport;
-  readonly #settings: { name: string; concurrency: number; maxLeases: number; waitMs: number; onProblem: (problem: WorkerProblem) => void };
+  readonly #settings: {
+    name: string;
+    concurrency: number;
+    maxLeases: number;
+    waitMs: number;
+    onProblem: (problem: WorkerProblem) => void;
+  };
   readonly #handlers = new Map<string, Handler>();
   readonly #held = new Map<string, HeldLease>();
   /** Leases whose handlers have not begun, in the order of their grants. */
@@ -81,7 +87,9 @@ export class Worker {
     const concurrency = checked("concurrency", options.concurrency ?? 8, MAX_CLAIM);
     const maxLeases = checked("maxLeases", options.maxLeases ?? concurrency, MAX_CLAIM);
     if (maxLeases < concurrency) {
-      throw new RangeError(`\`maxLeases\` is ${String(maxLeases)}, below \`concurrency\`, which is ${String(concurrency)}; give at least as many`);
+      throw new RangeError(
+        `\`maxLeases\` is ${String(maxLeases)}, below \`concurrency\`, which is ${String(concurrency)}; give at least as many`,
+      );
     }
     this.#transport = transport;
     this.#settings = {
@@ -93,23 +101,40 @@ export class Worker {
     };
     this.#heartbeats = new Heartbeats(transport, {
       held: this.#held,
-      lost: (held) => { this.#lose(held); },
-      refused: (error) => { this.#problem("a heartbeat was refused", error); },
+      lost: (held) => {
+        this.#lose(held);
+      },
+      refused: (error) => {
+        this.#problem("a heartbeat was refused", error);
+      },
     });
     this.#reporter = new Reporter(transport, {
       claim: () => this.#claim(0),
-      granted: (leases, headers, claim) => { this.#granted(leases, headers, claim); },
-      settled: (id) => { this.#settle(id); },
-      lost: (id) => { this.#problem("the lease had ended, and the outcome was discarded", undefined, this.#held.get(id)?.lease); },
-      refused: (id, error) => { this.#problem("the outcome was refused", error, this.#held.get(id)?.lease); },
-      retrying: (notice) => { this.#retrying(notice); },
-      drained: () => { this.#changed(); },
+      granted: (leases, headers, claim) => {
+        this.#granted(leases, headers, claim);
+      },
+      settled: (id) => {
+        this.#settle(id);
+      },
+      lost: (id) => {
+        this.#problem("the lease had ended, and the outcome was discarded", undefined, this.#held.get(id)?.lease);
+      },
+      refused: (id, error) => {
+        this.#problem("the outcome was refused", error, this.#held.get(id)?.lease);
+      },
+      retrying: (notice) => {
+        this.#retrying(notice);
+      },
+      drained: () => {
+        this.#changed();
+      },
     });
   }
 
   /** Sets the handler of a kind. */
   kind<P = unknown, R = unknown>(name: string, handler: Handler<P, R>): this {
-    if (this.#run !== undefined) throw new KeylaneError(`the worker runs already; set the handler of \`${name}\` before`);
+    if (this.#run !== undefined)
+      throw new KeylaneError(`the worker runs already; set the handler of \`${name}\` before`);
     if (this.#handlers.has(name)) throw new KeylaneError(`\`${name}\` has a handler already; a kind has one`);
     this.#handlers.set(name, handler as Handler);
     return this;
@@ -122,7 +147,9 @@ export class Worker {
   run(options: RunOptions = {}): Promise<void> {
     if (this.#handlers.size === 0) throw new KeylaneError("the worker has no handler; set one with `kind`");
     if (this.#run !== undefined) throw new KeylaneError("the worker runs already, or has stopped; make another one");
-    const stop = (): void => { this.#beginStop(); };
+    const stop = (): void => {
+      this.#beginStop();
+    };
     for (const name of options.stopOn ?? []) process.once(name, stop);
     if (options.signal?.aborted === true) stop();
     options.signal?.addEventListener("abort", stop, { once: true });
@@ -139,7 +166,12 @@ export class Worker {
    */
   async stop(options: StopOptions = {}): Promise<void> {
     this.#beginStop();
-    const timer = options.timeoutMs === undefined ? undefined : setTimeout(() => { this.#interrupt(); }, options.timeoutMs);
+    const timer =
+      options.timeoutMs === undefined
+        ? undefined
+        : setTimeout(() => {
+            this.#interrupt();
+          }, options.timeoutMs);
     try {
       // An error of the run is for the caller of `run`.
       await this.#run?.catch(() => undefined);
@@ -179,7 +211,9 @@ export class Worker {
         signal: this.#stopping.signal,
         isAnswerKept: true,
         retryTimeoutMs: Number.POSITIVE_INFINITY,
-        onRetry: (notice) => { this.#retrying(notice); },
+        onRetry: (notice) => {
+          this.#retrying(notice);
+        },
       });
       this.#granted(answer.body.leases, answer.headers, claim);
     } catch (error) {
@@ -219,7 +253,9 @@ export class Worker {
     const report =
       handler === undefined
         ? release(held.lease.id)
-        : await held.run(handler, () => { this.#heartbeats.progress(held); });
+        : await held.run(handler, () => {
+            this.#heartbeats.progress(held);
+          });
     this.#running.delete(held);
     if (held.isLost) this.#settle(held.lease.id);
     else this.#reporter.add(report);
