@@ -8,6 +8,7 @@
 // - removes the names of kinds;
 // - removes variants that only limit the length of a text;
 // - lets a boolean have both values;
+// - says that an integer may need 64 bits;
 // - joins the variants of an object into one object: a field is required if all variants require it;
 // - gives the items of pages the names of their schemas.
 //
@@ -42,6 +43,7 @@ function visit(node) {
   const visited = Object.fromEntries(Object.entries(node).map(([name, value]) => [name, visit(value)]));
   if (visited.properties !== undefined) withoutKinds(visited.properties);
   if (visited.type === "boolean") delete visited.enum;
+  if (isLong(visited)) visited.format = "int64";
   return joinVariants(withoutLengths(withoutSingleChoice(visited)));
 }
 
@@ -49,6 +51,11 @@ function visit(node) {
 function withoutKinds(properties) {
   if (Array.isArray(properties.kind?.enum)) delete properties.kind.enum;
   if (Array.isArray(properties.kinds?.items?.enum)) delete properties.kinds.items.enum;
+}
+
+/** Without a format, generators take 32 bits. */
+function isLong(schema) {
+  return [schema.type].flat().includes("integer") && (schema.format === undefined || schema.maximum > 2 ** 31 - 1);
 }
 
 /** `oneOf` with one choice is that choice. */

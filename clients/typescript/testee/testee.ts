@@ -84,12 +84,10 @@ const COMMANDS: Record<string, (command: Command) => Promise<unknown>> = {
   retry: (command) => client.retry(text(command, "job")),
   results: (command) => client.results(text(command, "job")).toArray(),
   events: async (command) => {
-    let last;
     for await (const event of client.events(text(command, "job"))) {
       print({ event: "job-event", of: command.id, data: event });
-      last = event;
     }
-    return last?.job ?? null;
+    return {};
   },
   kinds: () => client.kinds.list(),
   keys: async (command) =>
@@ -99,11 +97,11 @@ const COMMANDS: Record<string, (command: Command) => Promise<unknown>> = {
   work: (command) => work(command),
   stop_worker: async (command) => {
     await workers.get(command["of"] as number)?.worker.stop();
-    return null;
+    return {};
   },
   finish: (command) => {
     tasks.get(text(command, "lease"))?.finish(command["result"]);
-    return Promise.resolve(null);
+    return Promise.resolve({});
   },
   fail: (command) => {
     const {
@@ -117,11 +115,11 @@ const COMMANDS: Record<string, (command: Command) => Promise<unknown>> = {
         ...(afterMs === undefined ? {} : { afterMs }),
       }),
     );
-    return Promise.resolve(null);
+    return Promise.resolve({});
   },
   progress: (command) => {
     tasks.get(text(command, "lease"))?.task.progress(command["progress"] as number);
-    return Promise.resolve(null);
+    return Promise.resolve({});
   },
 };
 
@@ -146,7 +144,7 @@ async function work(command: Command): Promise<unknown> {
   run.catch((error: unknown) => {
     print({ event: "worker-error", of: id, error: describe(error) });
   });
-  return Promise.resolve(null);
+  return Promise.resolve({});
 }
 
 function handle(of: number, task: Task): Promise<unknown> {

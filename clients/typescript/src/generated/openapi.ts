@@ -1031,9 +1031,15 @@ export interface components {
         ClaimRequest: {
             /** @description Kinds that the worker can handle; each must be for remote workers. */
             kinds: string[];
-            /** @description Maximum number of subtasks; default 1. */
+            /**
+             * Format: int64
+             * @description Maximum number of subtasks; default 1.
+             */
             max?: number;
-            /** @description Time to wait for a subtask, in milliseconds; default 0, maximum one minute. */
+            /**
+             * Format: int64
+             * @description Time to wait for a subtask, in milliseconds; default 0, maximum one minute.
+             */
             wait_ms?: number;
             /** @description Name of the worker for humans. */
             worker?: string;
@@ -1180,7 +1186,10 @@ export interface components {
         };
         /** @description `POST /v1/leases/{id}/fail`. */
         FailRequest: {
-            /** @description Minimum delay before the retry, in milliseconds; default: the kind's backoff. */
+            /**
+             * Format: int64
+             * @description Minimum delay before the retry, in milliseconds; default: the kind's backoff.
+             */
             after_ms?: number;
             /** @description Error message. */
             error: string;
@@ -1456,7 +1465,10 @@ export interface components {
             };
             /** @description Name for humans. */
             name?: string;
-            /** @description Weight of the job's claim to spare workers. */
+            /**
+             * Format: int64
+             * @description Weight of the job's claim to spare workers.
+             */
             weight?: number;
         };
         /**
@@ -1526,19 +1538,34 @@ export interface components {
         };
         /** @description Changes of a kind: `PATCH /v1/kinds/{name}`. Absent settings stay as they are. */
         KindPatch: {
-            /** @description Maximum number of attempts per subtask, of jobs that are submitted from now on. */
+            /**
+             * Format: int64
+             * @description Maximum number of attempts per subtask, of jobs that are submitted from now on.
+             */
             attempts?: number;
-            /** @description Maximum number of starts at once after a pause. */
+            /**
+             * Format: int64
+             * @description Maximum number of starts at once after a pause.
+             */
             burst?: number;
-            /** @description Maximum number of starts with the same key at once after a pause. */
+            /**
+             * Format: int64
+             * @description Maximum number of starts with the same key at once after a pause.
+             */
             burst_per_key?: number;
-            /** @description Maximum number of running subtasks. Running ones beyond it go on. */
+            /**
+             * Format: int64
+             * @description Maximum number of running subtasks. Running ones beyond it go on.
+             */
             concurrency?: number;
             /** @description Maximum number of starts per second. */
             per_second?: number;
             /** @description Maximum number of starts per second with the same key. */
             per_second_per_key?: number;
-            /** @description Timeout of an attempt, in milliseconds, of jobs that are submitted from now on. */
+            /**
+             * Format: int64
+             * @description Timeout of an attempt, in milliseconds, of jobs that are submitted from now on.
+             */
             timeout_ms?: number;
         };
         /**
@@ -1653,7 +1680,10 @@ export interface components {
         };
         /** @description End of a lease: a failure with `error`, a return with `release`, otherwise a success. */
         LeaseEnd: {
-            /** @description Minimum delay before the retry of a failure, in milliseconds; default: the kind's backoff. */
+            /**
+             * Format: int64
+             * @description Minimum delay before the retry of a failure, in milliseconds; default: the kind's backoff.
+             */
             after_ms?: number;
             /** @description Error message of a failure. */
             error?: string;
@@ -1949,11 +1979,20 @@ export interface components {
          *     is this object without `subtasks`, and every further line is a subtask.
          */
         ScheduledJob: {
-            /** @description Maximum number of attempts per subtask; default: the kind's setting. */
+            /**
+             * Format: int64
+             * @description Maximum number of attempts per subtask; default: the kind's setting.
+             */
             attempts?: number;
-            /** @description Minimum delay before the start, in milliseconds. */
+            /**
+             * Format: int64
+             * @description Minimum delay before the start, in milliseconds.
+             */
             delay_ms?: number;
-            /** @description The same as a time after the submission, in milliseconds. */
+            /**
+             * Format: int64
+             * @description The same as a time after the submission, in milliseconds.
+             */
             expires_ms?: number;
             /** @description Whether the kind's fan-in step, if there is one, runs over the results; default true. */
             fan_in?: boolean;
@@ -1973,6 +2012,7 @@ export interface components {
              */
             latest?: boolean;
             /**
+             * Format: int64
              * @description Number of subtasks that may run with a `key` at the same time, without an order among them;
              *     default: the kind's setting.
              */
@@ -1996,14 +2036,20 @@ export interface components {
             subtasks?: components["schemas"]["SubmitSubtask"][];
             /** @description Tenant of the job; default: that of the token, or `default`. */
             tenant?: string;
-            /** @description Timeout of an attempt, in milliseconds; default: the kind's setting. */
+            /**
+             * Format: int64
+             * @description Timeout of an attempt, in milliseconds; default: the kind's setting.
+             */
             timeout_ms?: number;
             /**
              * Format: uri
              * @description Address to which the end of the job is sent, `http://` or `https://`; default: the kind's setting.
              */
             webhook?: string;
-            /** @description Weight of the job's claim to spare workers; default 1. */
+            /**
+             * Format: int64
+             * @description Weight of the job's claim to spare workers; default 1.
+             */
             weight?: number;
         };
         /** @description State of the slots and decisions: `GET /v1/scheduler`. */
@@ -2108,13 +2154,22 @@ export interface components {
             after?: string[];
             /** @description The end that the jobs in `after` must have; default: `success`. */
             after_on?: components["schemas"]["AfterCondition"];
-            /** @description Maximum number of attempts per subtask; default: the kind's setting. */
+            /**
+             * Format: int64
+             * @description Maximum number of attempts per subtask; default: the kind's setting.
+             */
             attempts?: number;
-            /** @description Minimum delay before the start, in milliseconds. */
+            /**
+             * Format: int64
+             * @description Minimum delay before the start, in milliseconds.
+             */
             delay_ms?: number;
             /** Format: date-time */
             expires_at?: string;
-            /** @description The same as a time after the submission, in milliseconds. */
+            /**
+             * Format: int64
+             * @description The same as a time after the submission, in milliseconds.
+             */
             expires_ms?: number;
             /** @description Whether the kind's fan-in step, if there is one, runs over the results; default true. */
             fan_in?: boolean;
@@ -2134,6 +2189,7 @@ export interface components {
              */
             latest?: boolean;
             /**
+             * Format: int64
              * @description Number of subtasks that may run with a `key` at the same time, without an order among them;
              *     default: the kind's setting.
              */
@@ -2159,9 +2215,13 @@ export interface components {
             subtasks?: components["schemas"]["SubmitSubtask"][];
             /** @description Tenant of the job; default: that of the token, or `default`. */
             tenant?: string;
-            /** @description Timeout of an attempt, in milliseconds; default: the kind's setting. */
+            /**
+             * Format: int64
+             * @description Timeout of an attempt, in milliseconds; default: the kind's setting.
+             */
             timeout_ms?: number;
             /**
+             * Format: int64
              * @description Time for which an equal job is not accepted again, in milliseconds: one with the same kind, tenant, keys and
              *     payloads. The response to such a request is the first job.
              */
@@ -2171,7 +2231,10 @@ export interface components {
              * @description Address to which the end of the job is sent, `http://` or `https://`; default: the kind's setting.
              */
             webhook?: string;
-            /** @description Weight of the job's claim to spare workers; default 1. */
+            /**
+             * Format: int64
+             * @description Weight of the job's claim to spare workers; default 1.
+             */
             weight?: number;
         };
         /** @description Subtask to submit. */

@@ -16,6 +16,8 @@ export interface ServerOptions {
   kinds?: Readonly<Record<string, Readonly<Record<string, Setting>>>>;
   /** Table `[server]` of the configuration. */
   settings?: Readonly<Record<string, Setting>>;
+  /** Whole configuration as TOML, instead of `kinds` and `settings`. Its address is not used. */
+  config?: string;
   /** Path of the program. Default: the variable `KEYLANE_PROGRAM`, or `keylane` in PATH. */
   program?: string;
   /** More variables of the program's environment. */
@@ -80,7 +82,7 @@ export class TestServer {
     const listen = this.#url === "" ? "127.0.0.1:0" : new URL(this.#url).host;
     await writeFile(config, this.#configuration());
     const program = this.#options.program ?? process.env["KEYLANE_PROGRAM"] ?? "keylane";
-    this.#spawn(program, ["serve", "--config", config, "--listen", listen]);
+    this.#spawn(program, ["serve", "--config", config, "--listen", listen, "--store", join(this.folder, "keylane.db")]);
     await this.#untilReady(this.#options.startTimeoutMs ?? 60_000);
   }
 
@@ -105,9 +107,10 @@ export class TestServer {
   }
 
   #configuration(): string {
-    const { kinds = { any: { lease: "30s" } }, settings = {} } = this.#options;
+    const { config, kinds = { any: { lease: "30s" } }, settings = {} } = this.#options;
+    if (config !== undefined) return config;
     const tables = Object.entries(kinds).map(([name, kind]) => [`kinds.${JSON.stringify(name)}`, kind] as const);
-    return toToml({ server: { store: join(this.folder, "keylane.db"), ...settings }, ...Object.fromEntries(tables) });
+    return toToml({ server: settings, ...Object.fromEntries(tables) });
   }
 
   #spawn(program: string, args: readonly string[]): void {
