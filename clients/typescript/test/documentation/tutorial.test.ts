@@ -1,4 +1,4 @@
-/** The programs of docs/clients/typescript.md compile, run as they are written, and print what the page says. */
+/** The programs of docs/clients/typescript.md and of the README compile, run as they are written, and print what the page says. */
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -11,6 +11,7 @@ import { startServer, type TestServer } from "../../src/testing/index.js";
 
 const PACKAGE = new URL("../../../", import.meta.url).pathname;
 const PAGE = join(PACKAGE, "../../docs/clients/typescript.md");
+const README = join(PACKAGE, "README.md");
 // Inside the package, so that the programs find it by its name.
 const FOLDER = join(PACKAGE, "build/tutorial");
 
@@ -47,6 +48,14 @@ async function run(program: string, args: string[], url: string): Promise<string
   return output;
 }
 
+/** Runs a program that was compiled, at the server of this test: the pages have the usual address. */
+async function runAtServer(source: string): Promise<string> {
+  const file = join(FOLDER, "out", source.replace(/\.ts$/, ".js"));
+  const text = await readFile(file, "utf8");
+  await writeFile(file, text.replaceAll("http://127.0.0.1:7420", server.url));
+  return run("node", [file], server.url);
+}
+
 const blocks = await blocksOf(PAGE);
 const programs = blocks.filter((block) => block.language === "ts");
 let server: TestServer;
@@ -68,6 +77,9 @@ before(async () => {
   };
   await writeFile(join(FOLDER, "tsconfig.json"), JSON.stringify(tsconfig));
   for (const block of programs) await writeFile(join(FOLDER, fileOf(block)), block.text);
+  const readme = (await blocksOf(README)).find((block) => block.language === "ts");
+  assert.ok(readme !== undefined);
+  await writeFile(join(FOLDER, "readme.ts"), readme.text);
   await run("node", [join(PACKAGE, "node_modules/typescript/bin/tsc"), "-p", FOLDER], "");
   const config = blocks.find((block) => block.language === "toml");
   assert.ok(config !== undefined);
@@ -84,16 +96,18 @@ test("the programs print what the page says, with its worker running", async () 
   const ended = once(worker, "close");
   for (const [place, block] of blocks.entries()) {
     if (block.language !== "ts" || fileOf(block) === "worker.ts") continue;
+    const output = await runAtServer(fileOf(block));
     const next = blocks[place + 1];
-    // The page has the usual port.
-    const file = join(FOLDER, "out", fileOf(block).replace(/\.ts$/, ".js"));
-    const text = await readFile(file, "utf8");
-    await writeFile(file, text.replaceAll("http://127.0.0.1:7420", server.url));
-    const output = await run("node", [file], server.url);
     if (next?.language === "text") assert.equal(output, next.text, fileOf(block));
   }
   worker.kill("SIGTERM");
   assert.deepEqual(await ended, [0, null]);
+});
+
+test("the program of the README does its job", async () => {
+  const output = await runAtServer("readme.ts");
+  assert.match(output, /^succeeded\n/);
+  assert.match(output, /rendered: 'a\.png'.*rendered: 'b\.png'/s);
 });
 
 test("the page has programs, and each result belongs to one", () => {
