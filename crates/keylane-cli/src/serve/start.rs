@@ -60,7 +60,11 @@ impl Start {
                 Started::Service(service, is_reload_due) => (service, is_reload_due),
                 Started::Stopped { signal, is_node } => {
                     // Requests that were forwarded are still answered.
-                    starting.stop(if is_node { shutdown_timeout } else { Duration::ZERO }).await;
+                    let within = if is_node { shutdown_timeout } else { Duration::ZERO };
+                    tokio::select! {
+                        () = starting.stop(within) => {}
+                        () = stops.again() => say("stopped at once"),
+                    }
                     *grace = Duration::ZERO;
                     return Ok(ending(signal));
                 }

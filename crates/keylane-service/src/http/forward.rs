@@ -22,6 +22,7 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use reqwest::Client;
 use tokio::sync::watch::Receiver;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::extract::peer;
@@ -56,11 +57,13 @@ struct Forwarder {
     client: Mutex<Option<(NodeAddress, Client)>>,
     /// Tracker of the upgraded connections.
     upgraded: TaskTracker,
+    /// Cancelled when event streams and upgraded connections are to end.
+    closing: CancellationToken,
 }
 
-/// Returns the routes of a node that waits for the store. `upgraded` tracks its WebSockets.
-pub(super) fn router(node: Node, upgraded: TaskTracker) -> Router {
-    let forwarder = Forwarder { node, client: Mutex::default(), upgraded };
+/// Returns the routes of a node that waits for the store. `upgraded` tracks its WebSockets, and `closing` ends these and event streams.
+pub(super) fn router(node: Node, upgraded: TaskTracker, closing: CancellationToken) -> Router {
+    let forwarder = Forwarder { node, client: Mutex::default(), upgraded, closing };
     Router::new()
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
@@ -152,7 +155,7 @@ impl Forwarder {
             (StatusCode::SWITCHING_PROTOCOLS, Some(upgrading)) => {
                 Ok(self.upgraded(answer, upgrading, changes))
             }
-            _ => Ok(answered(answer, changes)),
+            _ => Ok(answered(answer, changes, self.closing.clone())),
         }
     }
 
@@ -189,6 +192,7 @@ impl Forwarder {
                 headers.insert(name, value.clone());
             }
         }
+        let closing = self.closing.clone();
         self.upgraded.spawn(async move {
             let both = upgrading.map_err(drop);
             let (Ok(client), Ok(mut owner)) = tokio::join!(both, answer.upgrade()) else { return };
@@ -196,6 +200,7 @@ impl Forwarder {
             tokio::select! {
                 _ = tokio::io::copy_bidirectional(&mut client, &mut owner) => {}
                 () = changed(changes) => {}
+                () = closing.cancelled() => {}
             }
         });
         (StatusCode::SWITCHING_PROTOCOLS, headers).into_response()
@@ -203,17 +208,29 @@ impl Forwarder {
 }
 
 /// Returns the answer of the owner with its body as it comes.
-fn answered(answer: reqwest::Response, changes: Receiver<Option<Owner>>) -> Response {
+fn answered(
+    answer: reqwest::Response,
+    changes: Receiver<Option<Owner>>,
+    closing: CancellationToken,
+) -> Response {
     let (status, headers) = (answer.status(), without_connection(answer.headers().clone()));
     let parts = answer.bytes_stream().map(|part| part.map_err(io::Error::other));
     let state = Some((Box::pin(parts), Box::pin(changed(changes))));
-    let body = stream::unfold(state, async |state| {
-        let (mut parts, mut end) = state?;
-        tokio::select! {
-            biased;
-            part = parts.next() => Some((part?, Some((parts, end)))),
-            // With an error, because a body that only stopped could look complete.
-            () = &mut end => Some((Err(io::Error::other("the owner has changed")), None)),
+    // Only that has no end of its own.
+    let is_event_stream = headers
+        .get(header::CONTENT_TYPE)
+        .is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
+    let body = stream::unfold(state, move |state| {
+        let closing = closing.clone();
+        async move {
+            let (mut parts, mut end) = state?;
+            tokio::select! {
+                biased;
+                () = closing.cancelled(), if is_event_stream => None,
+                part = parts.next() => Some((part?, Some((parts, end)))),
+                // With an error, because a body that only stopped could look complete.
+                () = &mut end => Some((Err(io::Error::other("the owner has changed")), None)),
+            }
         }
     });
     let mut response = Response::new(Body::from_stream(body));

@@ -65,6 +65,8 @@ pub struct StartingServer {
     tls: Replaceable<Option<TlsIdentity>>,
     connections: TaskTracker,
     node: Option<Node>,
+    /// Ends event streams and WebSockets that are forwarded.
+    closing: CancellationToken,
 }
 
 /// Send buffer of a connection, in bytes; the system reports it writable when about a third is
@@ -108,7 +110,17 @@ impl StartingServer {
         };
         tokio::spawn(accepting.run(listener));
         let stopping = stopping.drop_guard();
-        Ok(StartingServer { address, settings, stopping, routes, tls, connections, node: None })
+        let closing = CancellationToken::new();
+        Ok(StartingServer {
+            address,
+            settings,
+            stopping,
+            routes,
+            tls,
+            connections,
+            node: None,
+            closing,
+        })
     }
 
     /// Becomes a node of a cluster, which forwards requests to the owner of the store until it is the owner itself. The others reach it at this
@@ -117,7 +129,11 @@ impl StartingServer {
     pub fn join(mut self, address: NodeAddress) -> (StartingServer, Node) {
         let certificate = self.tls.get().map(|tls| tls.certificate);
         let node = Node::new(address.with_certificate(certificate));
-        self.routes.set(forward::router(node.clone(), self.connections.clone()));
+        self.routes.set(forward::router(
+            node.clone(),
+            self.connections.clone(),
+            self.closing.clone(),
+        ));
         self.node = Some(node.clone());
         (self, node)
     }
@@ -130,9 +146,11 @@ impl StartingServer {
         replace_certificate(&self.tls, tls, self.node.as_ref())
     }
 
-    /// Stops accepting connections, answers pending requests, and returns when all connections have ended or the time is up.
+    /// Stops accepting connections, answers pending requests, ends event streams and WebSockets that are forwarded, and returns when all
+    /// connections have ended or the time is up.
     pub async fn stop(self, within: Duration) {
-        let StartingServer { stopping, connections, .. } = self;
+        let StartingServer { stopping, connections, closing, .. } = self;
+        closing.cancel();
         drop(stopping);
         connections.close();
         let _ = tokio::time::timeout(within, connections.wait()).await;
@@ -147,7 +165,8 @@ impl StartingServer {
     /// Serves the service, which has started.
     #[must_use]
     pub fn serve(self, service: &Service) -> HttpServer {
-        let StartingServer { address, settings, stopping, routes, tls, connections, node } = self;
+        let StartingServer { address, settings, stopping, routes, tls, connections, node, .. } =
+            self;
         let state = AppState::new(service, settings, node);
         routes.set(router(state.clone()));
         HttpServer { address, stopping: stopping.disarm(), state, tls, connections }

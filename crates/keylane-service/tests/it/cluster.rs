@@ -158,6 +158,25 @@ async fn streams_and_websockets_pass_through_a_server_that_waits() {
     while let Some(Ok(_)) = socket.next().await {}
 }
 
+/// Without that, a stop would take as long as the streams.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_waits_ends_its_streams_when_it_stops_and_the_owner_goes_on() {
+    let Some(database) = or_skip(PostgresServer::start()) else { return };
+    let (owner, other) = two(&database, HttpSettings::default()).await;
+    other.until_it_forwards().await;
+    let url = format!("http://{}/v1/events", other.client.address);
+    let mut events = other.client.http.get(url).send().await.unwrap();
+    let request = format!("ws://{}/v1/ws", other.client.address);
+    let mut request = request.into_client_request().unwrap();
+    request.headers_mut().insert("sec-websocket-protocol", "keylane.v1".parse().unwrap());
+    let (mut socket, _) = tokio_tungstenite::connect_async(request).await.unwrap();
+    other.server.stop(Duration::from_secs(3600)).await;
+    while events.chunk().await.unwrap().is_some() {}
+    while let Some(Ok(_)) = socket.next().await {}
+    let id = owner.client.submit(r#"{"kind":"echo","payload":1}"#).await;
+    assert_eq!(owner.client.wait(&id).await["state"], "succeeded");
+}
+
 /// The same connection of a client goes on when its server becomes the owner.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_takes_over_answers_itself() {
