@@ -166,8 +166,8 @@ pub(super) struct Lanes {
     latest: BTreeMap<u32, u32>,
 }
 
-/// Capacity above which an empty table is released.
-const ROOM_KEPT: usize = 1024;
+/// Capacity above which an empty table is released: all tables together keep at most some 60 KB.
+const ROOM_KEPT: usize = 8;
 
 /// Number of tables, a power of two. A table of a million lanes takes 40 ms to grow, one of a
 /// thousand 40 µs.
