@@ -150,12 +150,31 @@ impl PostgresServer {
     /// If they fail.
     #[must_use]
     pub fn query_in(&self, database: &str, sql: &str) -> String {
-        let mut psql = Command::new(self.programs.join("psql"));
+        self.execute(database, sql).unwrap_or_else(|error| panic!("{sql}: {error}"))
+    }
+
+    /// Executes statements as [`query`](Self::query) does.
+    ///
+    /// # Errors
+    /// Returns the message of the first one that fails.
+    pub fn try_query(&self, sql: &str) -> Result<String, String> {
+        self.execute("postgres", sql)
+    }
+
+    /// Returns the program `psql`.
+    #[must_use]
+    pub fn psql(&self) -> Command {
+        Command::new(self.programs.join("psql"))
+    }
+
+    fn execute(&self, database: &str, sql: &str) -> Result<String, String> {
+        let mut psql = self.psql();
         psql.args(["-XAtq", "-v", "ON_ERROR_STOP=1", "-c", sql]).arg(self.address_of(database));
         let output = psql.output().expect("psql runs");
-        let error = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{sql}: {error}");
-        String::from_utf8(output.stdout).expect("text").trim_end().to_owned()
+        match output.status.success() {
+            true => Ok(String::from_utf8(output.stdout).expect("text").trim_end().to_owned()),
+            false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+        }
     }
 
     /// Copies the tables of a database, as they are, into an empty one.

@@ -67,9 +67,11 @@ fn prepare(
         let entry = entry_of(place);
         if let Some(equal) = name.as_ref().and_then(|name| known.get(name)) {
             entry.into_iter().for_each(|entry| batch.changes.idempotency(entry, equal.id()));
+            job.alias_of(equal.id()).into_iter().for_each(|alias| batch.changes.alias(alias));
             batch.parts.push(BatchPart::Equal(equal.clone()));
             continue;
         }
+        job.alias_of(job.id()).into_iter().for_each(|alias| batch.changes.alias(alias));
         if let Some(name) = name {
             batch.changes.idempotency(job.unique_entry(name.clone()), job.id());
             known.insert(name, EqualJob::InBatch(place, job.id()));
@@ -83,12 +85,14 @@ fn prepare(
 
 impl Submission {
     /// Accepts jobs in one transaction, in their order, or none of them. `hash` is the hash of the
-    /// whole request; an equal request under the same key gets the same jobs.
+    /// whole request; an equal request under the same key gets the same jobs. `also` are further changes of the transaction. Names that jobs were
+    /// [called](JobSubmission::call) are of this request alone.
     pub(crate) async fn accept_together(
         self: &Arc<Self>,
         mut intakes: Vec<JobSubmission>,
         scope: Option<(String, String)>,
         hash: [u8; 32],
+        also: Changes,
     ) -> Result<Vec<SubmitResult>, RequestError> {
         let mut claim = None;
         if let Some((caller, key)) = scope.clone() {
@@ -115,6 +119,7 @@ impl Submission {
         };
         let named = intakes.into_iter().zip(names);
         let PreparedBatch { jobs, parts, changes } = prepare(named, known, entry_of)?;
+        let changes = changes.followed_by(also);
         let (reply, replied) = oneshot::channel();
         let this = Arc::clone(self);
         let accept = move |committed: Result<_, _>| {

@@ -5,6 +5,7 @@
 //! | [`EngineState`](super::engine_state::EngineState) | order, active jobs, running attempts, next batch | |
 //! | [`Persistence`] | when the next batch is written; effects of a written batch | |
 //! | [`Submission`] | which jobs are accepted | replies to clients |
+//! | [`InboxReader`] | when jobs that were submitted by SQL are accepted | |
 //! | [`SubtaskDispatcher`] | which subtasks start | starts of one step |
 //! | [`AttemptRunner`], [`AttemptEnds`] | how attempts run and end | jitter |
 //! | [`Leases`], [`RemoteWorkers`] | which worker runs a subtask, and until when | |
@@ -45,6 +46,7 @@ use super::events::EventHub;
 use super::executor::Executor;
 use super::history::{History, HistoryRecorder};
 use super::idempotency::IdempotencyKeys;
+use super::inbox::InboxReader;
 use super::job_end_times::JobEndTimes;
 use super::job_retry::JobRetries;
 use super::leases::Leases;
@@ -125,6 +127,18 @@ impl Core {
             timeline: Arc::clone(&self.timeline),
             executor: self.executor.clone(),
             history: Arc::clone(&self.history),
+            stopped: self.signals.stopped.clone(),
+        }
+    }
+
+    /// Returns the loop that accepts the jobs that were submitted by SQL.
+    pub(super) fn inbox_reader(&self) -> InboxReader {
+        InboxReader {
+            store: self.store.clone(),
+            submission: Arc::clone(&self.submission),
+            state: Arc::clone(&self.state),
+            clock: Arc::clone(&self.clock),
+            executor: self.executor.clone(),
             stopped: self.signals.stopped.clone(),
         }
     }

@@ -448,6 +448,8 @@ pub(super) struct ServiceTotals {
     pub(super) jobs_failed: u64,
     pub(super) jobs_cancelled: u64,
     pub(super) jobs_expired: u64,
+    /// Jobs that were submitted by SQL and refused.
+    pub(super) inbox_refused: u64,
     pub(super) leases_lost: u64,
     pub(super) starts: u64,
     /// Subtasks that began before their turn with a key, according to the order check. Must stay 0.

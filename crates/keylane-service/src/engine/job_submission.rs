@@ -198,6 +198,13 @@ impl JobSubmission {
         self.head.trace = Some(context);
     }
 
+    /// Returns the client id as an alias of a job, if it was set.
+    pub(super) fn alias_of(&self, job: JobId) -> Option<JobAlias> {
+        let name = self.head.client_id.clone()?;
+        let body_hash = self.hash.clone().finalize().into();
+        Some(JobAlias { name, job, body_hash })
+    }
+
     /// Returns the id that the job will have.
     pub(crate) fn id(&self) -> JobId {
         self.upload.id()
@@ -215,12 +222,11 @@ impl JobSubmission {
         let ExtraWrites { mut changes, then } = also;
         let hash: [u8; 32] = self.hash.clone().finalize().into();
         let name = self.head.client_id.clone();
-        let (mut claims, before) = service.claim_names(scope.clone(), name.clone(), hash).await?;
+        let (mut claims, before) = service.claim_names(scope.clone(), name, hash).await?;
         if let Some(before) = before {
             return Ok(SubmitTicket::Before(before.into()));
         }
         service.may_take_more()?;
-        let alias = |job| name.map(|name| JobAlias { name, job, body_hash: hash });
         let expires_ms = service.idempotency.ends();
         let idempotency =
             scope.map(|(scope, key)| IdempotencyEntry { scope, key, body_hash: hash, expires_ms });
@@ -228,12 +234,12 @@ impl JobSubmission {
             claims.push(service.idempotency.claim(&unique.scope, &unique.key).await);
             let wanted = unique.clone();
             if let Some(equal) = service.look_up(move |this| this.equal_job(&wanted)).await? {
-                service.note_equal(idempotency, alias(equal.id), &equal).await?;
+                service.note_equal(idempotency, self.alias_of(equal.id), &equal).await?;
                 return Ok(SubmitTicket::Before(equal.into()));
             }
             changes.idempotency(self.unique_entry(unique), self.id());
         }
-        if let Some(alias) = alias(self.id()) {
+        if let Some(alias) = self.alias_of(self.id()) {
             changes.alias(alias);
         }
         self.register_after().await?;

@@ -93,6 +93,12 @@ impl Metrics<'_> {
             &[("", number(totals.jobs_expired))],
         )?;
         to.metric(
+            "inbox_refused_total",
+            "counter",
+            "Jobs that were submitted by SQL and refused.",
+            &[("", number(totals.inbox_refused))],
+        )?;
+        to.metric(
             "jobs_total",
             "counter",
             "Finished jobs.",

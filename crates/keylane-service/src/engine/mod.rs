@@ -51,6 +51,7 @@ mod held_jobs;
 mod history;
 mod hold_transitions;
 mod idempotency;
+mod inbox;
 mod job_end_times;
 mod job_key_control;
 mod job_retry;

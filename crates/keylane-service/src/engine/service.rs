@@ -150,8 +150,10 @@ impl Service {
         let (ticking, retaining) = (core.ticker().run(), core.retention().run());
         let (copying, sending) = (Arc::clone(&core.backups).run(), core.delivery_runner().run());
         let (recording, exporting) = (core.history_recorder().run(), core.span_exporter().run());
-        let all =
-            async { _ = tokio::join!(ticking, retaining, copying, sending, recording, exporting) };
+        let reading = core.inbox_reader().run();
+        let all = async {
+            _ = tokio::join!(ticking, retaining, copying, sending, recording, exporting, reading);
+        };
         let ticker = core.executor.spawn(all);
         let schedules = core.executor.spawn(Arc::clone(schedules).run());
         core.executor.spawn(Arc::clone(&core.events).distribute(core.signals.stopped.clone()));

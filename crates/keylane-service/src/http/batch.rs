@@ -20,6 +20,7 @@ use super::tenants::assign;
 use super::token_kinds::permit;
 use crate::TraceContext;
 use crate::engine::{ExtraWrites, JobSubmission, SubmitResult, SubmitTicket, key_in_batch};
+use crate::store::Changes;
 use crate::wire::{Batch, BatchItem, SubmitBatch, SubmitJob};
 
 /// Maximum number of jobs in a batch; all are in memory together.
@@ -68,7 +69,8 @@ async fn submit(
         intakes.push(intake.map_err(|refusal| refusal.within(&format!("/jobs/{place}")))?);
     }
     let hash = Sha256::digest(&bytes).into();
-    let submitted = state.core.submission.accept_together(intakes, scope, hash).await?;
+    let submitted =
+        state.core.submission.accept_together(intakes, scope, hash, Changes::new()).await?;
     let replayed = submitted.iter().all(|submitted| submitted.replayed);
     let items = submitted.into_iter().map(accepted).collect();
     let mut response = (StatusCode::ACCEPTED, Json(Batch { items })).into_response();

@@ -11,6 +11,7 @@ use super::audit::{self, AuditRecord, AuditRetention};
 use super::chunk::Chunk;
 use super::chunk::MAX_INLINE_BYTES;
 use super::error::WriteError;
+use super::inbox::InboxEnd;
 use super::job_status::{self, JobStatus};
 use super::logs::AttemptLog;
 use super::outcome::{OutcomeKind, SubtaskOutcome};
@@ -195,6 +196,11 @@ impl Changes {
         self.push(Change::Alias(alias));
     }
 
+    /// Removes a row from the inbox, whose job is accepted with these changes, or was refused at a time in milliseconds since 1970.
+    pub(crate) fn end_inbox(&mut self, id: u64, refusal: Option<(String, u64)>) {
+        self.push(Change::EndInbox(InboxEnd { id, refusal }));
+    }
+
     /// Appends an entry to the audit log, with the next number.
     pub fn audit(&mut self, record: AuditRecord) {
         self.push(Change::Audit { number: None, record: Box::new(record) });
@@ -339,6 +345,7 @@ pub(super) enum Change {
         upload: Option<Arc<UploadState>>,
     },
     Purge(JobNumber),
+    EndInbox(InboxEnd),
     Key {
         key: Key,
         record: Option<KeyRecord>,

@@ -14,6 +14,7 @@ use super::chunk_cache::ChunkCache;
 use super::connection::StoreConnection;
 use super::ended::EndedCache;
 use super::error::{ReadError, WriteError};
+use super::inbox::{self, InboxRow};
 use super::job_status;
 use super::pending::PendingWrite;
 use super::shared::StoreShared;
@@ -291,6 +292,19 @@ impl Store {
             #[cfg(feature = "postgres")]
             StoreDatabase::Postgres(_, lease) => lease.holds(),
         }
+    }
+
+    /// Returns whether applications can submit jobs to the store by SQL.
+    pub(crate) fn has_inbox(&self) -> bool {
+        !self.is_in_file()
+    }
+
+    /// Returns the oldest jobs that were submitted by SQL and not accepted yet, at most this many.
+    ///
+    /// # Errors
+    /// If the database cannot be read.
+    pub(crate) fn inbox(&self, most: u64) -> Result<Vec<InboxRow>, ReadError> {
+        self.with_reader(|connection| inbox::read(connection, most))
     }
 
     /// Returns whether users other than the owner may read the file.

@@ -28,6 +28,7 @@ mod export;
 mod fuzz;
 mod handle;
 mod import;
+mod inbox;
 mod job_extension;
 mod job_status;
 mod key_rows;
@@ -76,6 +77,7 @@ pub use error::{
 #[cfg(any(test, fuzzing))]
 pub use fuzz::{fuzz_chunk, fuzz_export_line, fuzz_log, fuzz_marks};
 pub use handle::{Store, StoreStats};
+pub(crate) use inbox::InboxRow;
 pub use job_extension::JobExtension;
 pub use job_status::{JobState, JobStatus, OutcomeCounts};
 pub use live_settings::LiveSetting;

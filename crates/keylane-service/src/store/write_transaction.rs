@@ -15,6 +15,7 @@ use super::change::{
 use super::chunk::Chunk;
 use super::connection::StoreConnection;
 use super::error::{ReadError, WriteError};
+use super::inbox;
 use super::job_status::{JobState, JobStatus};
 use super::key_rows::{seal_of_idempotency, seal_of_key};
 use super::live_settings;
@@ -175,6 +176,7 @@ impl<'a> WriteTransaction<'a> {
             Change::Alias(alias) => alias::refusal(self.connection, alias)?,
             Change::Abandon(_)
             | Change::RaiseBoot(_)
+            | Change::EndInbox(_)
             | Change::Log { .. }
             | Change::Key { .. }
             | Change::Idempotency { .. }
@@ -260,6 +262,7 @@ impl<'a> WriteTransaction<'a> {
                 }
                 Change::Reform { job, total, .. } => entered = Some(self.enter(*job, *total)?),
                 Change::Purge(job) => self.purge(*job)?,
+                Change::EndInbox(end) => inbox::end(self.connection, end)?,
                 Change::Key { key, record } => self.put_key(key, record.as_ref())?,
                 Change::Idempotency { entry, id } => self.put_idempotency(entry, *id)?,
                 Change::ForgetIdempotency { now_ms } => self.forget_idempotency(*now_ms)?,

@@ -24,6 +24,8 @@ mod handler_http;
 mod handler_worker;
 mod held_jobs;
 mod history;
+#[cfg(feature = "postgres")]
+mod inbox;
 mod job_dependencies;
 mod job_versions;
 mod key_heads;

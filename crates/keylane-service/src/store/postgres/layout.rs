@@ -16,7 +16,7 @@ const LOCK: i64 = 0x4b4c_5331;
 /// A migration adds, and leaves in place what the version before reads and writes: servers of both versions share the tables while
 /// they are replaced one by one. What is no longer needed is removed by a later version. One that the version before cannot work with
 /// sets `layout.readable_by` to its own number.
-const MIGRATIONS: &[&str] = &[FIRST, NODES];
+const MIGRATIONS: &[&str] = &[FIRST, NODES, INBOX];
 
 const FIRST: &str = "
     CREATE SCHEMA IF NOT EXISTS keylane;
@@ -159,6 +159,70 @@ const NODES: &str = "
         version bytea NOT NULL,
         seen_ms bigint NOT NULL
     ) WITH (fillfactor = 20);
+";
+
+const INBOX: &str = "
+    CREATE TABLE keylane.inbox (
+        id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        name bytea NOT NULL,
+        request bytea NOT NULL
+    );
+    CREATE TABLE keylane.inbox_refused (
+        id bigint PRIMARY KEY,
+        name bytea NOT NULL,
+        request bytea NOT NULL,
+        why bytea NOT NULL,
+        refused_ms bigint NOT NULL
+    );
+    CREATE FUNCTION keylane.submit_job(job json) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = keylane, pg_temp AS $submit$
+    DECLARE
+        request bytea;
+        name text := 'sql_' || replace(gen_random_uuid()::text, '-', '');
+    BEGIN
+        IF job IS NULL OR json_typeof(job) <> 'object' THEN
+            RAISE EXCEPTION 'a job is a JSON object, such as {\"kind\": \"mail\", \"payload\": 1}'
+            USING ERRCODE = 'invalid_parameter_value';
+        END IF;
+        IF json_typeof(job -> 'kind') IS DISTINCT FROM 'string' THEN
+            RAISE EXCEPTION 'a job names its kind: {\"kind\": \"mail\"}'
+            USING ERRCODE = 'invalid_parameter_value';
+        END IF;
+        request := convert_to(job::text, 'UTF8');
+        IF length(request) > 1048576 THEN
+            RAISE EXCEPTION 'a job that is submitted by SQL has at most 1048576 bytes, and this one has %', length(request)
+            USING ERRCODE = 'program_limit_exceeded', HINT = 'Submit it over HTTP, or in parts.';
+        END IF;
+        INSERT INTO inbox (name, request) VALUES (convert_to(name, 'UTF8'), request);
+        RETURN name;
+    END
+    $submit$;
+    CREATE FUNCTION keylane.submit(
+        kind text, payload json DEFAULT NULL, key text DEFAULT NULL, options json DEFAULT NULL
+    ) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = keylane, pg_temp AS $submit$
+    DECLARE
+        job text := '{\"kind\":' || coalesce(to_json(kind)::text, 'null');
+    BEGIN
+        IF options IS NOT NULL AND json_typeof(options) <> 'object' THEN
+            RAISE EXCEPTION 'options are a JSON object, such as {\"attempts\": 3}'
+            USING ERRCODE = 'invalid_parameter_value';
+        END IF;
+        IF options IS NULL OR options -> 'subtasks' IS NULL THEN
+            job := job || ',\"payload\":' || coalesce(payload::text, 'null');
+        END IF;
+        IF key IS NOT NULL THEN
+            job := job || ',\"key\":' || to_json(key)::text;
+        END IF;
+        job := job || coalesce((
+            SELECT string_agg(',' || to_json(one.key)::text || ':' || one.value::text, '')
+            FROM json_each(options) AS one
+        ), '') || '}';
+        RETURN submit_job(job::json);
+    END
+    $submit$;
+    REVOKE ALL ON FUNCTION keylane.submit_job(json) FROM PUBLIC;
+    REVOKE ALL ON FUNCTION keylane.submit(text, json, text, json) FROM PUBLIC;
 ";
 
 /// Step to a later version of the tables.
