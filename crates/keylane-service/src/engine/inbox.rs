@@ -44,7 +44,7 @@ pub(super) struct InboxReader {
     pub(super) stopped: CancellationToken,
 }
 
-/// What is next after a read.
+/// Next step after a read.
 enum Next {
     /// There may be more.
     Read,
