@@ -1,5 +1,6 @@
 //! Durable jobs with fair scheduling and order per key: the engine of `keylane serve`.
 
+mod certificate_check;
 mod duration_histogram;
 mod engine;
 #[cfg(any(test, fuzzing))]
