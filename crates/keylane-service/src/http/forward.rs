@@ -105,17 +105,16 @@ impl Forwarder {
                 "the server that runs the jobs has changed; send the request again",
             ));
         }
-        let mut owner = self.node.owner();
-        let Some(target) = owner.borrow_and_update().clone() else {
+        let owner = self.node.owner();
+        let Some(target) = owner.borrow().clone() else {
             return Err(unavailable(
                 "no server runs the jobs yet; one of those that wait begins within seconds",
             ));
         };
-        let changes = owner.clone();
         tokio::select! {
             biased;
-            answer = self.send(&target, request, changes) => answer,
-            () = changed(owner) => Err(unknown_outcome()),
+            answer = self.send(&target, request, replaced(owner.clone(), target.epoch)) => answer,
+            () = replaced(owner, target.epoch) => Err(unknown_outcome()),
         }
     }
 
@@ -123,7 +122,7 @@ impl Forwarder {
         &self,
         target: &Owner,
         mut request: Request,
-        changes: Receiver<Option<Owner>>,
+        end: impl Future<Output = ()> + Send + 'static,
     ) -> Result<Response, ApiError> {
         let client = self.client(&target.address)?;
         let upgrade = request.headers().get(header::UPGRADE).cloned();
@@ -153,9 +152,9 @@ impl Forwarder {
         let answer = sending.send().await.map_err(failure)?;
         match (answer.status(), upgrading) {
             (StatusCode::SWITCHING_PROTOCOLS, Some(upgrading)) => {
-                Ok(self.upgraded(answer, upgrading, changes))
+                Ok(self.upgraded(answer, upgrading, end))
             }
-            _ => Ok(answered(answer, changes, self.closing.clone())),
+            _ => Ok(answered(answer, end, self.closing.clone())),
         }
     }
 
@@ -184,7 +183,7 @@ impl Forwarder {
         &self,
         answer: reqwest::Response,
         upgrading: OnUpgrade,
-        changes: Receiver<Option<Owner>>,
+        end: impl Future<Output = ()> + Send + 'static,
     ) -> Response {
         let mut headers = without_connection(answer.headers().clone());
         for name in [header::CONNECTION, header::UPGRADE] {
@@ -199,7 +198,7 @@ impl Forwarder {
             let mut client = TokioIo::new(client);
             tokio::select! {
                 _ = tokio::io::copy_bidirectional(&mut client, &mut owner) => {}
-                () = changed(changes) => {}
+                () = end => {}
                 () = closing.cancelled() => {}
             }
         });
@@ -210,12 +209,12 @@ impl Forwarder {
 /// Returns the answer of the owner with its body as it comes.
 fn answered(
     answer: reqwest::Response,
-    changes: Receiver<Option<Owner>>,
+    end: impl Future<Output = ()> + Send + 'static,
     closing: CancellationToken,
 ) -> Response {
     let (status, headers) = (answer.status(), without_connection(answer.headers().clone()));
     let parts = answer.bytes_stream().map(|part| part.map_err(io::Error::other));
-    let state = Some((Box::pin(parts), Box::pin(changed(changes))));
+    let state = Some((Box::pin(parts), Box::pin(end)));
     // Only that has no end of its own.
     let is_event_stream = headers
         .get(header::CONTENT_TYPE)
@@ -238,10 +237,11 @@ fn answered(
     response
 }
 
-/// Waits until the owner has changed.
-async fn changed(mut owner: Receiver<Option<Owner>>) {
+/// Waits until the owner of this epoch is none any more. A new certificate of the same one replaces nothing.
+async fn replaced(mut owner: Receiver<Option<Owner>>, epoch: i64) {
+    let is_other = |owner: &Option<Owner>| owner.as_ref().is_none_or(|owner| owner.epoch != epoch);
     // The sender lives as long as the node.
-    if owner.changed().await.is_err() {
+    if owner.wait_for(is_other).await.is_err() {
         std::future::pending::<()>().await;
     }
 }

@@ -271,6 +271,8 @@ async fn requests_are_forwarded_over_tls_to_the_certificate_that_the_owner_has_n
     let owner = Waiting::new(&database, own).await.start().await;
     let other = Waiting::new(&database, http).await;
     other.until_it_forwards().await;
+    let url = format!("http://{}/v1/events", other.client.address);
+    let mut events = other.client.http.get(url).send().await.unwrap();
     // The owner tells the others of a new certificate, which new connections get.
     owner.server.reload(Tokens::default(), Some(identity("other"))).unwrap();
     let hash = |name: &str| {
@@ -283,6 +285,12 @@ async fn requests_are_forwarded_over_tls_to_the_certificate_that_the_owner_has_n
         tokio::task::yield_now().await;
     }
     other.until_it_forwards().await;
+    // A reload ends nothing.
+    other.client.post("/v1/keys/k/pause", "").await.expect(200);
+    let mut said = Vec::new();
+    while !String::from_utf8_lossy(&said).contains("key_changed") {
+        said.extend_from_slice(&events.chunk().await.unwrap().expect("it has not ended"));
+    }
     // And no other certificate is accepted.
     let changed = "UPDATE keylane.node SET certificate = sha256('x') WHERE certificate IS NOT NULL";
     while {
