@@ -16,7 +16,7 @@ use crate::store::store_dependencies::{JoinWriter, Outside};
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Number of heartbeats after which the owner writes its row again, with its address and certificate.
-const BEATS_PER_ROW: u64 = 2;
+const BEATS_PER_ROW: u64 = 5;
 
 /// Time up to which a node may start work.
 #[derive(Debug, Default)]
