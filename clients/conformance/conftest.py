@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from collections.abc import Callable, Iterator
 from typing import Optional
 
@@ -9,6 +11,7 @@ import pytest
 from keylane.testing import Kinds, Server
 
 from harness.api import Api
+from harness.postgres import database, find_initdb
 from harness.proxy import Proxy
 from harness.testee import Testee
 
@@ -43,6 +46,25 @@ def keylane_kinds() -> Kinds:
         "short": {"lease": "1s", **quick},
         "echo": {"command": ["cat"]},
     }
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    initdb = find_initdb()
+    if initdb is None:
+        if os.environ.get("KEYLANE_REQUIRE_PARTS") == "1":
+            pytest.fail("initdb is missing; install PostgreSQL")
+        pytest.skip("initdb is missing; install PostgreSQL")
+    with database(initdb) as address:
+        yield address
+
+
+@pytest.fixture
+def database_url(postgres: str, request: pytest.FixtureRequest) -> str:
+    """An empty database of the test."""
+    name = f"test_{os.getpid()}_{abs(hash(request.node.nodeid))}"
+    subprocess.run(["psql", "-qc", f"CREATE DATABASE {name}", f"{postgres}/postgres"], check=True)
+    return f"{postgres}/{name}"
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,18 +11,6 @@ from keylane.testing import Kinds, Server
 
 from conftest import StartTestee
 from harness.api import Api, eventually
-from harness.postgres import database, find_initdb
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[str]:
-    initdb = find_initdb()
-    if initdb is None:
-        if os.environ.get("KEYLANE_REQUIRE_PARTS") == "1":
-            pytest.fail("initdb is missing; install PostgreSQL")
-        pytest.skip("initdb is missing; install PostgreSQL")
-    with database(initdb) as address:
-        yield address
 
 
 def is_alive(url: str) -> bool:
@@ -35,17 +21,13 @@ def is_alive(url: str) -> bool:
 
 
 @pytest.fixture
-def cluster(
-    postgres: str, keylane_kinds: Kinds, tmp_path: Path, request: pytest.FixtureRequest
-) -> Iterator[list[Server]]:
+def cluster(database_url: str, keylane_kinds: Kinds, tmp_path: Path) -> Iterator[list[Server]]:
     """The server that runs the jobs, and one that waits."""
-    name = f"test_{os.getpid()}_{abs(hash(request.node.nodeid))}"
-    subprocess.run(["psql", "-qc", f"CREATE DATABASE {name}", f"{postgres}/postgres"], check=True)
     servers = []
     try:
         for number in range(2):
             folder = tmp_path / str(number)
-            settings = {"store": f"{postgres}/{name}", "data_folder": str(folder)}
+            settings = {"store": database_url, "data_folder": str(folder)}
             servers.append(Server(keylane_kinds, settings))
         owner, other = servers
         owner.start()
