@@ -31,7 +31,7 @@ export type Kind = Schemas["KindView"];
 export type KindPatch = Schemas["KindPatch"];
 export type KindSetting = Schemas["KindSetting"];
 export type Schedule = Schemas["Schedule"];
-/** Settings of a schedule; what is absent has its default. */
+/** Settings of a schedule; an absent field has its default. */
 export type SetSchedule = Pick<Schemas["SetSchedule"], "cron"> & { job: ScheduledJob } & Partial<
     Schemas["SetSchedule"]
   >;

@@ -128,7 +128,7 @@ export class Heartbeats {
 }
 
 /**
- * Returns the time between heartbeats for a lease: a third of what is left of it.
+ * Returns the time between heartbeats for a lease: a third of the time until it expires.
  *
  * The clocks of server and worker may differ, so the time that is left is counted from the `Date` of the
  * answer, which has whole seconds: the next one may be about to begin.
