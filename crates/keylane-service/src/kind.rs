@@ -61,10 +61,12 @@ pub struct Kind {
 pub enum KindExecutor {
     /// Handler that the service calls.
     Handler(Arc<dyn Handler>),
-    /// Remote workers, which acquire leases over HTTP.
+    /// Remote workers, which acquire leases over HTTP; and the servers, if there is a handler.
     Lease {
         /// Duration of a lease without a heartbeat.
         lasts: Duration,
+        /// Handler that each server of the store calls, under leases that its [`LeaseRunner`](crate::LeaseRunner) acquires.
+        handler: Option<Arc<dyn Handler>>,
     },
 }
 
@@ -101,7 +103,13 @@ impl Kind {
     /// Returns a kind for remote workers. `lasts` is the duration of a lease without a heartbeat.
     #[must_use]
     pub fn leased(lasts: Duration) -> Self {
-        Kind::with(KindExecutor::Lease { lasts })
+        Kind::with(KindExecutor::Lease { lasts, handler: None })
+    }
+
+    /// Returns a kind whose subtasks are leased, and whose handler each server of the store calls. `lasts` is the duration of a lease
+    /// without a heartbeat, which a server sends three times in that.
+    pub fn shared(lasts: Duration, handler: impl Handler) -> Self {
+        Kind::with(KindExecutor::Lease { lasts, handler: Some(Arc::new(handler)) })
     }
 
     fn with(work: KindExecutor) -> Self {
@@ -130,11 +138,11 @@ impl Kind {
         }
     }
 
-    /// Handlers of the steps, and of the subtasks unless remote workers execute them.
+    /// Handlers of the steps, and of the subtasks unless only remote workers execute them.
     pub(crate) fn handlers(&self) -> impl Iterator<Item = &Arc<dyn Handler>> {
         let work = match &self.work {
             KindExecutor::Handler(handler) => Some(handler),
-            KindExecutor::Lease { .. } => None,
+            KindExecutor::Lease { handler, .. } => handler.as_ref(),
         };
         self.split.iter().chain(&self.fan_in).chain(work)
     }
@@ -155,7 +163,9 @@ impl fmt::Debug for KindExecutor {
             KindExecutor::Handler(handler) => {
                 f.debug_tuple("Handler").field(&handler.sort()).finish()
             }
-            KindExecutor::Lease { lasts } => f.debug_struct("Lease").field("lasts", lasts).finish(),
+            KindExecutor::Lease { lasts, .. } => {
+                f.debug_struct("Lease").field("lasts", lasts).finish_non_exhaustive()
+            }
         }
     }
 }

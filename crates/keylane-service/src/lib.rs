@@ -12,6 +12,7 @@ mod job_definition;
 mod kind;
 mod kind_override;
 mod kind_registry;
+mod lease_runner;
 mod node;
 mod outgoing_http;
 mod request_error;
@@ -32,6 +33,7 @@ pub use engine::{
 pub use ids::{JobId, JobNumber, Key, KeyClaim, SubtaskId, SubtaskNumber, TaskKeys};
 pub use job_definition::SubmissionLimits;
 pub use kind::{KeepJobs, Kind, KindExecutor, StartRate};
+pub use lease_runner::{LeaseRunner, LeaseRunnerSettings};
 pub use node::{InvalidNodeAddress, Node, NodeAddress};
 pub use request_error::RequestError;
 pub use tenant::{Tenant, Tenants};

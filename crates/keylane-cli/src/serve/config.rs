@@ -50,6 +50,7 @@ struct ServerTable {
     data_folder: Option<PathBuf>,
     node_address: Option<String>,
     slots: Option<SlotCount>,
+    slots_per_server: Option<SlotCount>,
     order: Option<JobOrder>,
     priority_ageing: Option<DurationArg>,
     unknown_tenants: UnknownTenants,
@@ -285,6 +286,11 @@ impl Config {
         slots.unwrap_or_else(|| ServiceSettings::new("").slots)
     }
 
+    /// Maximum number of leased subtasks that this server runs at the same time.
+    pub(super) fn slots_per_server(&self) -> usize {
+        self.server.slots_per_server.map_or_else(|| self.slots(), |slots| slots.get().get())
+    }
+
     /// The tenants of a server with this number of slots.
     pub(super) fn tenants(&self, slots: usize) -> anyhow::Result<Tenants> {
         tenant_table::tenants(&self.tenants, self.server.unknown_tenants, slots)
@@ -318,6 +324,7 @@ impl Config {
             data_folder,
             node_address,
             slots,
+            slots_per_server,
             order,
             priority_ageing,
             hosts,
@@ -354,6 +361,7 @@ impl Config {
             ("data_folder", *data_folder != other.data_folder),
             ("node_address", *node_address != other.node_address),
             ("slots", *slots != other.slots),
+            ("slots_per_server", *slots_per_server != other.slots_per_server),
             ("order", *order != other.order),
             ("priority_ageing", *priority_ageing != other.priority_ageing),
             ("hosts", *hosts != other.hosts),

@@ -103,17 +103,16 @@ impl KindTable {
             env: self.env.clone(),
             limits: self.limits,
         };
-        handler.check_one(self.lease.is_some())?;
         let work = match (self.lease, handler.handler(self.concurrency.map(SlotCount::get))?) {
             (Some(lasts), None) => {
                 handler.refuse_meaningless("what takes the lease is elsewhere")?;
-                KindExecutor::Lease { lasts: lasts.0 }
+                KindExecutor::Lease { lasts: lasts.0, handler: None }
             }
+            (Some(lasts), handler) => KindExecutor::Lease { lasts: lasts.0, handler },
             (None, Some(handler)) => KindExecutor::Handler(handler),
             (None, None) => {
                 bail!("nothing does its work; set `command`, `worker`, `http` or `lease`")
             }
-            (Some(_), Some(_)) => unreachable!("one was found to be set"),
         };
         if self.burst.is_some() && self.rate.is_none() {
             bail!(
@@ -183,9 +182,12 @@ impl KindTable {
     }
 
     /// Maximum number of running subtasks: at most the number of workers, because more would only
-    /// hold slots.
+    /// hold slots. With a lease each server has that number of workers.
     fn concurrency(&self) -> Option<usize> {
         let concurrency = self.concurrency.map(SlotCount::get);
+        if self.lease.is_some() {
+            return concurrency.map(NonZeroUsize::get);
+        }
         let workers = self.workers.or(concurrency).map_or(1, NonZeroUsize::get);
         let workers = self.worker.is_some().then_some(workers);
         let said = concurrency.map(NonZeroUsize::get);
@@ -233,7 +235,7 @@ impl HandlerConfig {
         &self,
         concurrency: Option<NonZeroUsize>,
     ) -> anyhow::Result<Option<Arc<dyn Handler>>> {
-        self.check_one(false)?;
+        self.check_one()?;
         if let Some(address) = &self.http {
             self.refuse_meaningless("a request starts no process here")?;
             return Ok(Some(Arc::new(HttpHandler::new(address)?)));
@@ -252,12 +254,11 @@ impl HandlerConfig {
     }
 
     /// Refuses a kind with more than one handler.
-    fn check_one(&self, lease: bool) -> anyhow::Result<()> {
+    fn check_one(&self) -> anyhow::Result<()> {
         let all = [
             (self.command.is_some(), "`command`"),
             (self.worker.is_some(), "`worker`"),
             (self.http.is_some(), "`http`"),
-            (lease, "`lease`"),
         ];
         let set: Vec<_> = all.iter().filter(|(is_set, _)| *is_set).map(|(_, name)| *name).collect();
         match set.len() {
@@ -352,6 +353,9 @@ mod tests {
             format!("{worker}\nworkers = 2\nmax_tasks_per_worker = 5\nconcurrency = 3\nenv = []"),
             format!("{http}\nmax_log_bytes = \"8K\"\nfan_in = {{ command = [\"a\"] }}"),
             format!("{lease}\ntimeout = \"10s\"\nmax_lease = \"1h\""),
+            format!("{lease}\n{command}\nmax_lease = \"1h\"\nenv = []\nmax_log_bytes = \"8K\""),
+            format!("{lease}\n{worker}\nworkers = 2"),
+            format!("{lease}\n{http}"),
             format!(
                 "{lease}\nmax_log_bytes = \"0\"\nconcurrency = 3\ntimeout = \"1s\"\nfan_in = {{ command = [\"a\"], env = [] }}"
             ),
@@ -366,6 +370,8 @@ mod tests {
         let worker = "worker = [\"a\"]";
         for (text, wanted) in [
             (worker.to_owned(), Some(1)),
+            (format!("{worker}\nlease = \"9s\"\nworkers = 2"), None),
+            (format!("{worker}\nlease = \"9s\"\nworkers = 2\nconcurrency = 8"), Some(8)),
             (format!("{worker}\nworkers = 2"), Some(2)),
             (format!("{worker}\nconcurrency = 3"), Some(3)),
             (format!("{worker}\nworkers = 2\nconcurrency = 8"), Some(2)),

@@ -3,7 +3,7 @@
 
 use anyhow::Context;
 use keylane_service::http::{HttpServer, TlsIdentity};
-use keylane_service::{Kind, Service};
+use keylane_service::{Kind, LeaseRunner, Service};
 
 use super::config::Config;
 use super::config_source::ConfigSource;
@@ -29,6 +29,11 @@ impl KindTables {
         Ok(KindTables(made.collect()))
     }
 
+    /// Makes a runner run these kinds.
+    pub(super) fn run_by(&self, runner: &LeaseRunner) {
+        runner.set_kinds(self.0.iter().map(|(name, _, kind)| (&**name, kind)));
+    }
+
     pub(super) fn all(&self) -> Vec<(String, Kind)> {
         self.0.iter().map(|(name, _, kind)| (name.clone(), kind.clone())).collect()
     }
@@ -42,6 +47,8 @@ pub(super) struct ReloadState {
     pub(super) server: Config,
     /// The kinds that there are.
     pub(super) kinds: KindTables,
+    /// Runs the kinds with leases and handlers.
+    pub(super) runner: LeaseRunner,
 }
 
 impl ReloadState {
@@ -72,6 +79,7 @@ impl ReloadState {
         server.reload(serving.tokens, serving.tls).context("server")?;
         service.reload_tenants(tenants);
         service.reload_webhooks(webhooks);
+        kinds.run_by(&self.runner);
         service.reload_kinds(kinds.all()).await;
         self.kinds = kinds;
         for name in self.server.other_settings(&config) {

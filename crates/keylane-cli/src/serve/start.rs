@@ -6,8 +6,8 @@ use anyhow::Context;
 use keylane_process::GuardMechanism;
 use keylane_service::http::{HttpServer, HttpSettings, StartingServer};
 use keylane_service::{
-    BackupSchedule, Node, NodeAddress, Service, ServiceBuilder, ServiceSettings, TraceSettings,
-    WebhookSettings,
+    BackupSchedule, LeaseRunner, LeaseRunnerSettings, Node, NodeAddress, Service, ServiceBuilder,
+    ServiceSettings, TraceSettings, WebhookSettings,
 };
 use signal_hook::consts::{SIGHUP, SIGTERM};
 
@@ -44,31 +44,40 @@ impl Start {
         // First, so that probes get answers while a large store is read.
         let starting = StartingServer::bind(serving.clone()).await?;
         let starting = store.join(starting, node_address, serving.tls.is_some())?;
+        let runner = LeaseRunner::new(LeaseRunnerSettings {
+            slots: config.slots_per_server(),
+            children: Some(store.lease_children()),
+            guard: GuardMechanism::ThisProgram,
+        });
+        let starting = starting.lease_to(&runner);
         let plain = config.settings(&store);
         let tenants = config.tenants(plain.slots)?;
         let settings = ServiceSettings { backups, webhooks, traces, tenants, ..plain };
         let kinds = reload::KindTables::of(&config)?;
+        kinds.run_by(&runner);
         let mut builder = Service::builder(settings).guard(GuardMechanism::ThisProgram);
         for (name, kind) in kinds.all() {
             builder = builder.kind(&name, kind);
         }
-        let mut reloads = reload::ReloadState { source, server: config, kinds };
+        let mut reloads = reload::ReloadState { source, server: config, kinds, runner };
         let waiting =
             Waiting { server: &starting, node: store.node.as_ref(), is_reload_due: false };
-        let (service, is_reload_due) =
-            match waiting.until_started(builder, &mut stops, &reloads).await? {
-                Started::Service(service, is_reload_due) => (service, is_reload_due),
-                Started::Stopped { signal, is_node } => {
-                    // Requests that were forwarded are still answered.
-                    let within = if is_node { shutdown_timeout } else { Duration::ZERO };
-                    tokio::select! {
-                        () = starting.stop(within) => {}
-                        () = stops.again() => say("stopped at once"),
-                    }
-                    *grace = Duration::ZERO;
-                    return Ok(ending(signal));
+        let (service, is_reload_due) = match waiting
+            .until_started(builder, &mut stops, &reloads)
+            .await?
+        {
+            Started::Service(service, is_reload_due) => (service, is_reload_due),
+            Started::Stopped { signal, is_node } => {
+                // Requests that were forwarded are still answered.
+                let within = if is_node { shutdown_timeout } else { Duration::ZERO };
+                tokio::select! {
+                    _ = async { tokio::join!(starting.stop(within), reloads.runner.stop(within)) } => {}
+                    () = stops.again() => say("stopped at once"),
                 }
-            };
+                *grace = Duration::ZERO;
+                return Ok(ending(signal));
+            }
+        };
         let server = starting.serve(&service);
         Announcement {
             source: &reloads.source,
@@ -96,9 +105,10 @@ impl Start {
         };
         // Before the message: a subtask that ends because of it must not make way for another.
         service.drain();
+        reloads.runner.drain();
         say("stopping; again to stop at once");
         tokio::select! {
-            () = stop(server, service, shutdown_timeout) => {}
+            () = stop(server, service, &reloads.runner, shutdown_timeout) => {}
             () = stops.again() => say("stopped at once; running subtasks will be retried"),
         }
         Ok(ending(signal))
@@ -193,10 +203,12 @@ const CLOSING: Duration = Duration::from_secs(3);
 /// Shuts down within one timeout. The server answers until no subtask runs, so that remote workers
 /// can report results and `/readyz` reports the shutdown; the time that its connections then take
 /// is taken from the service's.
-async fn stop(server: HttpServer, service: Service, within: Duration) {
+async fn stop(server: HttpServer, service: Service, runner: &LeaseRunner, within: Duration) {
     let begun = Instant::now();
     server.drain();
     service.quiesce(within).await;
+    // Before the end of the service, which is told of the ends.
+    runner.stop(within.saturating_sub(begun.elapsed())).await;
     server.stop(within.saturating_sub(begun.elapsed()).max(GOODBYE)).await;
     let left = within.saturating_sub(begun.elapsed());
     // Without the grace of a handler that ignores its cancellation: `--stop-within` is a promise,

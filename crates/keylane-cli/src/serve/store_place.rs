@@ -113,6 +113,13 @@ impl StorePlace {
         Ok(server)
     }
 
+    /// Returns the path of the list of processes that handlers start under leases.
+    pub(super) fn lease_children(&self) -> PathBuf {
+        let mut path = self.path.clone().into_os_string();
+        path.push("-lease-children");
+        path.into()
+    }
+
     /// Returns whether the store is in a database.
     pub(super) fn is_database(&self) -> bool {
         is_address(&self.shown)

@@ -1,14 +1,19 @@
 //! Servers that share a store in PostgreSQL: a client that knows only one of them is served by the others too, whichever of them is stopped,
 //! killed or suspended.
 
-use std::fs;
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 
-use crate::common::Outcome;
 use crate::common::served::Served;
+use crate::common::{Outcome, named_pipe};
 use keylane_testkit::{PostgresServer, or_skip};
 use rustix::process::Signal;
 use tempfile::TempDir;
+
+/// Takes the lock of its key, or says that another attempt has it; says at which server it runs; and ends when it is let.
+const SHARED: &str = "exec 9>> DIR/lock-$KEYLANE_KEY; flock -n 9 || echo $KEYLANE_KEY >> DIR/overlap; \
+                      echo NAME $KEYLANE_KEY $KEYLANE_ATTEMPT > DIR/begun; read word < DIR/gate-NAME; echo $word";
 
 /// The database, and the folders of the servers.
 struct Cluster {
@@ -23,10 +28,14 @@ impl Cluster {
         fs::create_dir_all(&folder).unwrap();
         let config = format!(
             "[server]\nlisten = \"127.0.0.1:0\"\nstore = \"{}\"\ndata_folder = \"{}\"\n\
-             [kinds.echo]\ncommand = [\"cat\"]\n[kinds.hang]\ncommand = [\"sleep\", \"1000\"]\n",
+             slots_per_server = 1\n\
+             [kinds.echo]\ncommand = [\"cat\"]\n[kinds.hang]\ncommand = [\"sleep\", \"1000\"]\n\
+             [kinds.shared]\nlease = \"2s\"\ncommand = [\"sh\", \"-c\", \"{SHARED}\"]\n",
             self.database.address(),
             folder.display(),
-        );
+        )
+        .replace("DIR", self.folder.path().to_str().unwrap())
+        .replace("NAME", name);
         let path: PathBuf = folder.join("config.toml");
         fs::write(&path, config).unwrap();
         Served::with_config(&path, &[])
@@ -99,6 +108,74 @@ fn a_suspended_owner_is_left_by_all_requests_and_ends_when_it_continues() {
     first.signal(Signal::CONT);
     first.hears("another node has taken the store over");
     assert_eq!(first.end().code, 255);
+}
+
+/// Lines that commands write when they begin, and the ends that let them end.
+struct Commands {
+    begun: BufReader<File>,
+    gates: Vec<(&'static str, File)>,
+}
+
+impl Commands {
+    fn new(cluster: &Cluster, servers: &[&'static str]) -> Self {
+        let pipe = |name: &str| {
+            let path = cluster.folder.path().join(name);
+            named_pipe(&path);
+            // For reading and writing, so that opening does not wait, and reading finds no end.
+            OpenOptions::new().read(true).write(true).open(path).unwrap()
+        };
+        let gates = servers.iter().map(|name| (*name, pipe(&format!("gate-{name}"))));
+        Commands { begun: BufReader::new(pipe("begun")), gates: gates.collect() }
+    }
+
+    /// Returns the server, the key and the attempt of the next command that begins.
+    fn next(&mut self) -> (String, String, String) {
+        let mut line = String::new();
+        self.begun.read_line(&mut line).unwrap();
+        let words: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
+        let [server, key, attempt] = words.try_into().unwrap();
+        (server, key, attempt)
+    }
+
+    /// Lets a command at a server end with this result.
+    fn let_end(&mut self, server: &str, word: &str) {
+        let (_, gate) = self.gates.iter_mut().find(|(name, _)| *name == server).unwrap();
+        writeln!(gate, "{word}").unwrap();
+    }
+}
+
+/// Each server runs one command at a time. The one whose server is killed ends with it, and its subtask runs again.
+#[test]
+fn commands_with_a_lease_run_at_all_servers_and_go_on_while_the_owner_is_killed() {
+    let Some(database) = or_skip(PostgresServer::start()) else { return };
+    let cluster = Cluster { database, folder: tempfile::tempdir().unwrap() };
+    let mut commands = Commands::new(&cluster, &["first", "front"]);
+    let first = cluster.server("first");
+    let mut front = cluster.server("front");
+    prints(&mut front, &format!("the server at http://{} runs the jobs", first.address));
+    let job = |key: &str| {
+        let job = front.run(&["submit", "shared", "--key", key]);
+        job.expect(0, &[]).stdout.split_whitespace().last().unwrap().to_owned()
+    };
+    let jobs = [job("a"), job("b")];
+    let begun = [commands.next(), commands.next()];
+    let mut servers = begun.clone().map(|(server, ..)| server);
+    servers.sort();
+    assert_eq!(servers, ["first", "front"], "{begun:?}");
+
+    first.kill();
+    // That at the other server goes on, and its end counts at the new owner: it is itself.
+    commands.let_end("front", "5");
+    let again = commands.next();
+    let (_, lost, _) = begun.iter().find(|(server, ..)| server == "first").unwrap();
+    assert_eq!(again, ("front".into(), lost.clone(), "2".into()));
+    commands.let_end("front", "5");
+    for id in jobs {
+        until_accepted(&front, &["watch", &id]).expect(0, &[]);
+    }
+    assert!(!cluster.folder.path().join("overlap").exists());
+    front.signal(Signal::TERM);
+    front.end().expect(0, &["stopping"]);
 }
 
 #[test]

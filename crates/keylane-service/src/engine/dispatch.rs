@@ -180,7 +180,9 @@ impl SubtaskDispatcher {
         engine.changed.insert(start.job);
         let subtask = SubtaskId { job: start.job, number };
         let leased = match &self.kinds.get(kind).work {
-            KindExecutor::Lease { lasts } if matches!(start.step, Step::Subtask(_)) => Some(*lasts),
+            KindExecutor::Lease { lasts, .. } if matches!(start.step, Step::Subtask(_)) => {
+                Some(*lasts)
+            }
             _ => None,
         };
         if let Some(lasts) = leased {

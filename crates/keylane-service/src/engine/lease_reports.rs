@@ -58,15 +58,14 @@ impl RemoteWorkers {
     /// Renews leases for a caller with this token, and records the progress of their attempts. Returns the result of each.
     pub(crate) fn heartbeat(
         &self,
-        ids: &[String],
-        progress: Option<f64>,
+        leases: &[(String, Option<f64>)],
         token: &WorkerToken,
     ) -> Vec<Result<HeartbeatResponse, RequestError>> {
         let mut engine = self.state.lock();
-        let mut results = Vec::with_capacity(ids.len());
-        for part in ids.chunks(AT_ONCE) {
+        let mut results = Vec::with_capacity(leases.len());
+        for part in leases.chunks(AT_ONCE) {
             let at = self.heard(token);
-            results.extend(part.iter().map(|id| beat(&mut engine, id, progress, at)));
+            results.extend(part.iter().map(|(id, progress)| beat(&mut engine, id, *progress, at)));
             MutexGuard::bump(&mut engine);
         }
         results
@@ -210,7 +209,12 @@ fn beat(
     progress.into_iter().for_each(|fraction| running.progress.report(fraction));
     let lease = running.lease.as_mut().expect("the run has a lease");
     lease.renew(at.now);
-    Ok(HeartbeatResponse { expires_at: lease.ends(), cancel })
+    let expires_at = lease.ends();
+    Ok(HeartbeatResponse {
+        expires_at,
+        expires_in_ms: expires_at.0.saturating_sub(at.now.0),
+        cancel,
+    })
 }
 
 /// Returns the fence in a lease's id, if the lease is held, and notes that its worker was heard of.

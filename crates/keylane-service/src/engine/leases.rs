@@ -173,7 +173,7 @@ impl Leases {
         survivor: SurvivingLease,
         now: Timestamp,
     ) -> bool {
-        let KindExecutor::Lease { lasts } = self.kinds.get(kind).work else { return false };
+        let KindExecutor::Lease { lasts, .. } = self.kinds.get(kind).work else { return false };
         let SurvivingLease { subtask, attempt, fence, since, worker } = survivor;
         let was = RestoredState::Running { fence, since: since.0 };
         if !engine.scheduler.restore(job, subtask, was, now.0) {

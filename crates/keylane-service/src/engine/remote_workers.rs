@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
 use super::attempt_ends::AttemptEnds;
-use super::clock::Clock;
+use super::clock::{Clock, millis};
 use super::dispatch::payload_of;
 use super::engine_state::{EngineState, SharedState};
 use super::leases::Leases;
@@ -224,7 +224,8 @@ impl RemoteWorkers {
     fn leases(&self, fences: &[u64]) -> Vec<Lease> {
         let granted: Vec<_> = {
             let engine = self.state.lock();
-            fences.iter().filter_map(|fence| granted(&self.ends.traces, &engine, *fence)).collect()
+            let (traces, now) = (&self.ends.traces, self.clock.now());
+            fences.iter().filter_map(|fence| granted(traces, &engine, *fence, now)).collect()
         };
         let with_payload =
             |(job, number, mut lease): (JobNumber, SubtaskNumber, Lease)| match payload_of(
@@ -252,6 +253,7 @@ fn granted(
     traces: &Traces,
     engine: &EngineState,
     fence: u64,
+    now: Timestamp,
 ) -> Option<(JobNumber, SubtaskNumber, Lease)> {
     let running = engine.running.get(&fence)?;
     let (live, held) = (engine.live.get(&running.job)?, running.lease.as_ref()?);
@@ -271,6 +273,8 @@ fn granted(
         traceparent: trace.map(|trace| trace.traceparent().to_owned()),
         tracestate: trace.and_then(|trace| trace.tracestate().map(str::to_owned)),
         expires_at: held.ends(),
+        expires_in_ms: held.ends().0.saturating_sub(now.0),
+        timeout_ms: live.head.timeout().map(millis),
     };
     Some((running.job, running.number, lease))
 }

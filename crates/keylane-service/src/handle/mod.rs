@@ -56,6 +56,11 @@ pub trait Handler: Send + Sync + 'static {
         None
     }
 
+    /// Maximum number of attempts that this executes at the same time. By default as many as it is given.
+    fn max_attempts(&self) -> Option<usize> {
+        None
+    }
+
     /// Executes one attempt. The future is polled on the service's runtime and must not block.
     ///
     /// When the attempt is [cancelled](Attempt::cancelled) or times out, the future has a short

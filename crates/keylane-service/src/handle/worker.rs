@@ -58,6 +58,8 @@ struct WorkerPool {
     command: CommandHandler,
     /// Number of tasks after which a worker is replaced by a new one.
     max_tasks: Option<u64>,
+    /// Maximum number of workers.
+    most: usize,
     /// One permit per worker that may exist.
     places: Arc<Semaphore>,
     /// Idle workers, used last in, first out.
@@ -130,9 +132,10 @@ enum WorkerOp {
 impl WorkerHandler {
     /// Returns a pool of at most `workers` processes of `command`.
     pub fn new(command: CommandHandler, workers: usize, max_tasks: Option<u64>) -> Self {
-        let places = Arc::new(Semaphore::new(workers.clamp(1, Semaphore::MAX_PERMITS)));
+        let most = workers.clamp(1, Semaphore::MAX_PERMITS);
+        let places = Arc::new(Semaphore::new(most));
         WorkerHandler {
-            crew: Arc::new(WorkerPool { command, max_tasks, places, idle: Mutex::default() }),
+            crew: Arc::new(WorkerPool { command, max_tasks, most, places, idle: Mutex::default() }),
         }
     }
 }
@@ -140,6 +143,10 @@ impl WorkerHandler {
 impl Handler for WorkerHandler {
     fn sort(&self) -> &'static str {
         "worker"
+    }
+
+    fn max_attempts(&self) -> Option<usize> {
+        Some(self.crew.most)
     }
 
     fn handle(&self, attempt: Attempt) -> BoxFuture<AttemptResult> {

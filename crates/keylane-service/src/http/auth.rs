@@ -88,6 +88,12 @@ impl Caller {
         Caller { name: "anyone".into(), roles, expires: None, tenant: None, kinds: None, token }
     }
 
+    /// Node of the cluster, or this server itself, which leases jobs.
+    pub(super) fn node() -> Self {
+        let (roles, token) = ([Role::Worker].into(), TokenHash::default());
+        Caller { name: "server".into(), roles, expires: None, tenant: None, kinds: None, token }
+    }
+
     /// Returns the time at which the token expires, if it does.
     #[must_use]
     pub fn expires(&self) -> Option<Timestamp> {

@@ -8,8 +8,7 @@
 //! was being sent ends with an error: the former owner may be suspended, and never answer.
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
 
 use axum::body::{Body, HttpBody};
 use axum::extract::{Request, State};
@@ -20,22 +19,18 @@ use axum::{Json, Router};
 use futures_util::{StreamExt, TryFutureExt, stream};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-use reqwest::Client;
 use tokio::sync::watch::Receiver;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::extract::peer;
 use super::forwarded::{CLIENT, NODE};
-use super::pinned_certificate;
+use super::owner_client::OwnerClient;
 use super::problem::ApiError;
 use super::server_routes::livez;
-use crate::node::{Node, NodeAddress, Owner};
+use crate::node::{Node, Owner};
 use crate::outgoing_http;
 use crate::wire::{Health, HealthCheck};
-
-/// Maximum time to connect to the owner.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Headers that are about one connection (RFC 9110, section 7.6.1).
 const OF_CONNECTION: [HeaderName; 8] = [
@@ -53,8 +48,7 @@ const OF_CONNECTION: [HeaderName; 8] = [
 #[derive(Debug)]
 struct Forwarder {
     node: Node,
-    /// Client for the owner at this address.
-    client: Mutex<Option<(NodeAddress, Client)>>,
+    client: OwnerClient,
     /// Tracker of the upgraded connections.
     upgraded: TaskTracker,
     /// Cancelled when event streams and upgraded connections are to end.
@@ -63,7 +57,7 @@ struct Forwarder {
 
 /// Returns the routes of a node that waits for the store. `upgraded` tracks its WebSockets, and `closing` ends these and event streams.
 pub(super) fn router(node: Node, upgraded: TaskTracker, closing: CancellationToken) -> Router {
-    let forwarder = Forwarder { node, client: Mutex::default(), upgraded, closing };
+    let forwarder = Forwarder { node, client: OwnerClient::default(), upgraded, closing };
     Router::new()
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
@@ -124,7 +118,7 @@ impl Forwarder {
         mut request: Request,
         end: impl Future<Output = ()> + Send + 'static,
     ) -> Result<Response, ApiError> {
-        let client = self.client(&target.address)?;
+        let client = self.client.at(&target.address).map_err(|why| unavailable(&why))?;
         let upgrade = request.headers().get(header::UPGRADE).cloned();
         let upgrading = upgrade.is_some().then(|| hyper::upgrade::on(&mut request));
         let client_address = peer(request.extensions());
@@ -156,26 +150,6 @@ impl Forwarder {
             }
             _ => Ok(answered(answer, end, self.closing.clone())),
         }
-    }
-
-    /// Returns the client for an owner. A client belongs to one address, because it accepts one certificate.
-    fn client(&self, address: &NodeAddress) -> Result<Client, ApiError> {
-        let mut known = self.client.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((of, client)) = &*known
-            && of == address
-        {
-            return Ok(client.clone());
-        }
-        let tls = pinned_certificate::client_config(address.certificate);
-        let client = outgoing_http::client()
-            .connect_timeout(CONNECT_TIMEOUT)
-            .no_proxy()
-            .http1_only()
-            .tls_backend_preconfigured(tls)
-            .build()
-            .map_err(|error| unavailable(&outgoing_http::text_of(error)))?;
-        *known = Some((address.clone(), client.clone()));
-        Ok(client)
     }
 
     /// Connects the client with the owner, after that has accepted an upgrade.

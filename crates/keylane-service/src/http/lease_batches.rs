@@ -6,7 +6,7 @@ use axum::{Json, Router};
 
 use super::app_state::AppState;
 use super::extract::{Leaser, json, read_body};
-use super::leases::{MAX_RESULT_BYTES, failure, work_request};
+use super::leases::{MAX_RESULT_BYTES, check_progress, failure, work_request};
 use super::problem::ApiError;
 use super::token_kinds::worker_token;
 use crate::engine::{LeaseOutcome, LeaseReport, MAX_LEASES};
@@ -31,9 +31,20 @@ async fn heartbeat(
     request: Request,
 ) -> Result<Json<HeartbeatResults>, ApiError> {
     let bytes = read_body(request.into_body(), MAX_IDS_BYTES).await?;
-    let HeartbeatBatch { leases } = json(&bytes)?;
+    let HeartbeatBatch { leases, progress } = json(&bytes)?;
     check_count(leases.len())?;
-    let results = state.core.remote_workers.heartbeat(&leases, None, &worker_token(&caller));
+    let progress = progress.unwrap_or_default();
+    for (id, fraction) in &progress {
+        check_progress(*fraction, &format!("/progress/{id}"))?;
+    }
+    let leases: Vec<_> = leases
+        .into_iter()
+        .map(|id| {
+            let fraction = progress.get(&id).copied();
+            (id, fraction)
+        })
+        .collect();
+    let results = state.core.remote_workers.heartbeat(&leases, &worker_token(&caller));
     Ok(Json(HeartbeatResults { items: results.into_iter().map(extended).collect() }))
 }
 
@@ -117,8 +128,13 @@ fn extended(result: Result<HeartbeatResponse, RequestError>) -> HeartbeatResult 
             (refused.status().as_u16(), None, Some(refused.into_problem()))
         }
     };
-    let (expires_at, cancel) = beat.map(|beat| (beat.expires_at, beat.cancel)).unzip();
-    HeartbeatResult { status, expires_at, cancel, problem }
+    HeartbeatResult {
+        status,
+        expires_at: beat.as_ref().map(|beat| beat.expires_at),
+        expires_in_ms: beat.as_ref().map(|beat| beat.expires_in_ms),
+        cancel: beat.map(|beat| beat.cancel),
+        problem,
+    }
 }
 
 fn ended(result: Result<(), RequestError>) -> CompleteResult {

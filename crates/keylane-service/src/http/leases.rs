@@ -56,6 +56,15 @@ pub(super) fn failure(error: String, retry: Option<bool>, after_ms: Option<u64>)
     AttemptFailure { after: after_ms.map(Duration::from_millis), ..failure }
 }
 
+/// Checks a progress, which is at this place of the request.
+pub(super) fn check_progress(fraction: f64, place: &str) -> Result<(), ApiError> {
+    if (0.0..=1.0).contains(&fraction) {
+        return Ok(());
+    }
+    let why = "it is a number from 0 to 1";
+    Err(ApiError::new("invalid", format!("progress: {why}")).at(place.to_owned(), why))
+}
+
 async fn claim(
     Shared(state): Shared<AppState>,
     Leaser(caller): Leaser,
@@ -74,12 +83,9 @@ async fn heartbeat(
     request: Request,
 ) -> Result<Json<HeartbeatResponse>, ApiError> {
     let HeartbeatRequest { progress } = read_optional_body(request).await?;
-    if progress.is_some_and(|fraction| !(0.0..=1.0).contains(&fraction)) {
-        let why = "it is a number from 0 to 1";
-        return Err(ApiError::new("invalid", format!("progress: {why}")).at("/progress", why));
-    }
+    progress.into_iter().try_for_each(|fraction| check_progress(fraction, "/progress"))?;
     let token = worker_token(&caller);
-    Ok(Json(state.core.remote_workers.heartbeat(&[id], progress, &token).remove(0)?))
+    Ok(Json(state.core.remote_workers.heartbeat(&[(id, progress)], &token).remove(0)?))
 }
 
 async fn complete(

@@ -1,6 +1,6 @@
 //! Checks before every handler, and headers on every answer.
 //!
-//! From the outside in: the client of a forwarded request; the request number for the log; the host name, so that a page of another
+//! From the outside in: the sender of a request of another node; the request number for the log; the host name, so that a page of another
 //! site cannot reach a server on loopback through its own name (DNS rebinding); cross-site writes,
 //! by `Sec-Fetch-Site` and `Origin`; the token and its role; and the headers that restrict the
 //! dashboard in browsers to its own behaviour.
@@ -198,6 +198,10 @@ fn token(headers: &HeaderMap) -> Option<&str> {
 
 impl RequestRules {
     fn examine(&self, request: &Request) -> Result<Caller, ApiError> {
+        // Of a node, or of this server itself, and so of no page and no user.
+        if let Some(caller) = request.extensions().get::<Caller>() {
+            return Ok(caller.clone());
+        }
         let (headers, uri) = (request.headers(), request.uri());
         let host = host_of(headers, uri, request.version())?;
         self.check_host(host)?;

@@ -116,6 +116,11 @@ fn limits() -> Vec<(&'static str, &'static str, Value)> {
         ("FailRequest", "error", json!({"type": "string", "maxLength": MAX_TEXT})),
         ("FailRequest", "after_ms", read_body(0, MAX_MS)),
         ("HeartbeatBatch", "leases", leases(json!({"type": "string", "maxLength": MAX_LEASE_ID}))),
+        (
+            "HeartbeatBatch",
+            "progress",
+            json!({"type": "object", "additionalProperties": {"type": "number", "minimum": 0, "maximum": 1}}),
+        ),
         ("CompleteBatch", "leases", leases(json!({"$ref": "#/components/schemas/LeaseEnd"}))),
         ("LeaseEnd", "error", json!({"type": "string", "maxLength": MAX_TEXT})),
         ("LeaseEnd", "after_ms", read_body(0, MAX_MS)),

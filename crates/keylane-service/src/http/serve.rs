@@ -21,13 +21,14 @@ use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio_util::sync::{CancellationToken, DropGuard};
-use tokio_util::task::TaskTracker;
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use super::app_state::AppState;
 use super::auth::{Replaceable, Tokens};
 use super::connection_limits::{ConnectionLimits, ConnectionPermit, SharedConnectionPermit};
 use super::event_stream::EventStream;
 use super::forward;
+use super::lease_transport::{self, OwnRoutes};
 use super::router::router;
 use super::settings::{HttpSettings, ServeError};
 use super::startup_responses;
@@ -35,6 +36,7 @@ use super::takeover::{self, FlushWatcher, TakeoverSlot};
 use super::tls::TlsIdentity;
 use super::write_timeout::WriteTimeoutStream;
 use crate::Service;
+use crate::lease_runner::LeaseRunner;
 use crate::node::{Node, NodeAddress};
 
 /// Running HTTP server.
@@ -67,6 +69,9 @@ pub struct StartingServer {
     node: Option<Node>,
     /// Ends event streams and WebSockets that are forwarded.
     closing: CancellationToken,
+    runner: Option<LeaseRunner>,
+    /// Connects the runner with the owner; ends when it is dropped.
+    following: Option<AbortOnDropHandle<()>>,
 }
 
 /// Send buffer of a connection, in bytes; the system reports it writable when about a third is
@@ -120,6 +125,8 @@ impl StartingServer {
             connections,
             node: None,
             closing,
+            runner: None,
+            following: None,
         })
     }
 
@@ -136,6 +143,24 @@ impl StartingServer {
         ));
         self.node = Some(node.clone());
         (self, node)
+    }
+
+    /// Connects a runner with the owner of the store: with another node, if this server has [joined](Self::join) a cluster, and with its own
+    /// service from its start on.
+    ///
+    /// # Panics
+    /// Panics if it is called outside of a Tokio runtime.
+    #[must_use]
+    pub fn lease_to(mut self, runner: &LeaseRunner) -> StartingServer {
+        let follow = |node: &Node| {
+            AbortOnDropHandle::new(tokio::spawn(lease_transport::follow(
+                node.clone(),
+                runner.clone(),
+            )))
+        };
+        self.following = self.node.as_ref().map(follow);
+        self.runner = Some(runner.clone());
+        self
     }
 
     /// Replaces the certificate, for connections accepted from now on.
@@ -165,10 +190,28 @@ impl StartingServer {
     /// Serves the service, which has started.
     #[must_use]
     pub fn serve(self, service: &Service) -> HttpServer {
-        let StartingServer { address, settings, stopping, routes, tls, connections, node, .. } =
-            self;
+        let StartingServer {
+            address,
+            settings,
+            stopping,
+            routes,
+            tls,
+            connections,
+            node,
+            closing: _,
+            runner,
+            following,
+        } = self;
+        // Before the runner is connected with this server.
+        drop(following);
+        let name =
+            node.as_ref().map_or_else(|| address.to_string(), |node| node.address().to_string());
         let state = AppState::new(service, settings, node);
-        routes.set(router(state.clone()));
+        let own = router(state.clone());
+        if let Some(runner) = runner {
+            runner.connect(Some(Arc::new(OwnRoutes { routes: own.clone(), name })));
+        }
+        routes.set(own);
         HttpServer { address, stopping: stopping.disarm(), state, tls, connections }
     }
 }

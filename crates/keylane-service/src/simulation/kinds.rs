@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::history::{Event, Run};
+use super::runner;
 use super::work::{
     BURST, FAN_IN, JobKind, KEY_INTERVAL, LARGE, LEASE, RATE, RATED_AT_ONCE, RunEnd, SMALL,
     SMALL_AT_ONCE, SPLIT, result_of,
@@ -24,6 +25,11 @@ pub(super) fn kind_of(world: &Arc<World>, kind: JobKind) -> Kind {
         FunctionHandler::new(move |attempt| handle(Arc::clone(&world), attempt))
     };
     let base = match kind {
+        JobKind::Lease if runner::is_there(world) => {
+            let world = Arc::clone(world);
+            let handler = FunctionHandler::new(move |attempt| leased(Arc::clone(&world), attempt));
+            Kind::shared(Duration::from_millis(LEASE), handler)
+        }
         JobKind::Lease => Kind::leased(Duration::from_millis(LEASE)),
         JobKind::Local | JobKind::Stop => Kind::new(function()),
         JobKind::Split => Kind {
@@ -97,8 +103,32 @@ async fn handle(world: Arc<World>, attempt: Attempt) -> AttemptResult {
     if attempt.step == Step::FanIn {
         world.record(Event::FannedIn { job, results: input["results"].clone() });
     }
-    let behaviour = world.behaviour(job, number);
-    let mut record = EndRecord { world: Arc::clone(&world), run, end: RunEnd::GaveUp };
+    let result = match attempt.step {
+        Step::Split => world.job(job).subtasks_body(job),
+        Step::FanIn => input["results"].clone(),
+        Step::Subtask(number) => result_of(job, number),
+    };
+    work(&world, &attempt, run, result).await
+}
+
+/// Handler of the attempts in the service that have a lease. Their begins are recorded with the leases.
+async fn leased(world: Arc<World>, attempt: Attempt) -> AttemptResult {
+    let payload: Value = serde_json::from_slice(&attempt.payload).unwrap();
+    let run = Run {
+        job: payload["job"].as_u64().unwrap() as usize,
+        number: payload["number"].as_u64().unwrap() as u32,
+        attempt: attempt.number,
+        fence: attempt.fence,
+        is_lease: true,
+        edition: payload["edition"].as_u64(),
+    };
+    work(&world, &attempt, run, json!(attempt.fence)).await
+}
+
+/// Behaves as the seed says, and records the end.
+async fn work(world: &Arc<World>, attempt: &Attempt, run: Run, result: Value) -> AttemptResult {
+    let behaviour = world.behaviour(run.job, run.number);
+    let mut record = EndRecord { world: Arc::clone(world), run, end: RunEnd::GaveUp };
     tokio::select! {
         biased;
         () = sleep(behaviour.lasts) => {}
@@ -111,14 +141,7 @@ async fn handle(world: Arc<World>, attempt: Attempt) -> AttemptResult {
     }
     record.end = behaviour.end;
     match behaviour.end {
-        RunEnd::Succeeded => {
-            let result = match attempt.step {
-                Step::Split => world.job(job).subtasks_body(job),
-                Step::FanIn => input["results"].clone(),
-                Step::Subtask(number) => result_of(job, number),
-            };
-            Ok(Some(to_raw_value(&result).unwrap()))
-        }
+        RunEnd::Succeeded => Ok(Some(to_raw_value(&result).unwrap())),
         RunEnd::Failed { after } => Err(AttemptFailure {
             after: after.map(Duration::from_millis),
             ..AttemptFailure::passing("failed")

@@ -11,6 +11,7 @@
 //! | requests through the service's routes | `api` |
 //! | clients and operators; operator of schedules | `clients`, `schedules` |
 //! | receiver of webhooks | `receiver` |
+//! | the service's own runner of leased kinds | `runner` |
 //! | remote workers; kinds and handlers; followers of events | `workers`, `kinds`, `followers` |
 //! | disk latency, full disk, crashes, clock steps | `faults` |
 //! | files, and what a kill or a power failure leaves of them | `storage` |
@@ -37,6 +38,7 @@ mod kinds;
 mod process;
 mod random;
 mod receiver;
+mod runner;
 mod schedules;
 mod storage;
 mod work;

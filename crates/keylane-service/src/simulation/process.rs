@@ -21,6 +21,7 @@ use super::history::{Entry, Event};
 use super::kinds::{kind_of, tenants};
 use super::random::Random;
 use super::receiver::Receiver;
+use super::runner;
 use super::schedules::{self, Operator};
 use super::storage::Storage;
 use super::work::{JobKind, SLOTS};
@@ -31,7 +32,9 @@ use crate::engine::{
 };
 use crate::store::{SimulatedDisk, Store};
 use crate::wire::Timestamp;
-use crate::{Service, ServiceSettings, StartError, WebhookSecrets, WebhookSettings, http};
+use crate::{
+    LeaseRunner, Service, ServiceSettings, StartError, WebhookSecrets, WebhookSettings, http,
+};
 
 /// Runs everything on the thread of the runtime.
 struct OneThread;
@@ -155,12 +158,18 @@ impl Simulation {
         tokio::spawn(faults::write(Arc::clone(&world), disk.clone(), random));
         world.record(Event::Opened { keep: world.keep().as_millis() as u64 });
         let api = Api(http::routes(&service, http::HttpSettings::default()));
+        let runner = runner::is_there(&world).then(|| {
+            let random = Random::of(world.seed, &[8, number]);
+            let kind = kind_of(&world, JobKind::Lease);
+            runner::start(&world, &api, random, (JobKind::Lease.name(), &kind))
+        });
         let tasks = self.spawn_tasks(&api);
+        let running = Running { service, api, tasks, runner };
         if number < self.ends {
-            return self.end_early(service, api, tasks, disk).await;
+            return self.end_early(running, disk).await;
         }
-        self.finish(&api).await;
-        stop(&world, service, api, tasks, disk, Duration::from_secs(60)).await;
+        self.finish(&running.api).await;
+        running.stop(&world, disk, Duration::from_secs(60)).await;
         let report = Store::inspect(&path).map(|report| report.damage);
         let damage = report.map_or_else(
             |error| vec![error.to_string()],
@@ -219,13 +228,7 @@ impl Simulation {
     }
 
     /// Ends a process after a while, by a crash or a stop.
-    async fn end_early(
-        &mut self,
-        service: Service,
-        api: Api,
-        tasks: Vec<JoinHandle<()>>,
-        disk: &SimulatedDisk,
-    ) -> ProcessEnd {
+    async fn end_early(&mut self, running: Running, disk: &SimulatedDisk) -> ProcessEnd {
         let world = Arc::clone(&self.world);
         sleep(Duration::from_millis(self.random.within(10..30_000))).await;
         match self.random.within(0..100) {
@@ -241,7 +244,7 @@ impl Simulation {
             }
             _ => {
                 let within = Duration::from_millis(self.random.within(0..20_000));
-                stop(&world, service, api, tasks, disk, within).await;
+                running.stop(&world, disk, within).await;
                 return ProcessEnd::Stopped;
             }
         }
@@ -250,28 +253,38 @@ impl Simulation {
         world.record(Event::Crashed { is_unanswered, loses_power });
         world.end_process();
         let storage = world.storage.lock().unwrap().after_end(loses_power, &mut self.random);
-        ProcessEnd::Crashed(service, storage)
+        ProcessEnd::Crashed(running.service, storage)
     }
 }
 
-/// Shuts a process down in order.
-async fn stop(
-    world: &World,
+/// A process that has started.
+struct Running {
     service: Service,
     api: Api,
     tasks: Vec<JoinHandle<()>>,
-    disk: &SimulatedDisk,
-    within: Duration,
-) {
-    world.record(Event::Stopping);
-    service.quiesce(within).await;
-    for task in tasks {
-        task.abort();
-        let _ = task.await;
+    runner: Option<LeaseRunner>,
+}
+
+impl Running {
+    /// Shuts the process down in order.
+    async fn stop(self, world: &World, disk: &SimulatedDisk, within: Duration) {
+        let Running { service, api, tasks, runner } = self;
+        world.record(Event::Stopping);
+        if let Some(runner) = &runner {
+            runner.drain();
+        }
+        service.quiesce(within).await;
+        if let Some(runner) = runner {
+            runner.stop(Duration::ZERO).await;
+        }
+        for task in tasks {
+            task.abort();
+            let _ = task.await;
+        }
+        drop(api);
+        service.stop(Duration::from_secs(1)).await;
+        world.record(Event::Stopped { is_closed: disk.is_closed() });
     }
-    drop(api);
-    service.stop(Duration::from_secs(1)).await;
-    world.record(Event::Stopped { is_closed: disk.is_closed() });
 }
 
 async fn start(

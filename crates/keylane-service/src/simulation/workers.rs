@@ -102,18 +102,22 @@ fn take(world: &World, worker: &Mutex<Worker>, answer: &Value) {
     }
 }
 
-/// Records the begin of the work on a lease.
-fn taken(world: &World, lease: &Value) -> HeldLease {
-    let job = lease["payload"]["job"].as_u64().unwrap() as usize;
-    let number = lease["payload"]["number"].as_u64().unwrap() as u32;
-    let run = Run {
-        job,
-        number,
+/// Returns the attempt of a lease.
+pub(super) fn run_of(lease: &Value) -> Run {
+    Run {
+        job: lease["payload"]["job"].as_u64().unwrap() as usize,
+        number: lease["payload"]["number"].as_u64().unwrap() as u32,
         attempt: lease["attempt"].as_u64().unwrap() as u32,
         fence: lease["fence"].as_u64().unwrap(),
         is_lease: true,
         edition: lease["payload"]["edition"].as_u64(),
-    };
+    }
+}
+
+/// Records the begin of the work on a lease.
+fn taken(world: &World, lease: &Value) -> HeldLease {
+    let run = run_of(lease);
+    let Run { job, number, .. } = run;
     world.record(Event::Started(run));
     record_end(world, run.fence, lease);
     let behaviour = world.behaviour(job, number);
@@ -164,7 +168,7 @@ async fn work(
 }
 
 /// Records the end of a lease without a further heartbeat, as the service has told it.
-fn record_end(world: &World, fence: u64, answer: &Value) {
+pub(super) fn record_end(world: &World, fence: u64, answer: &Value) {
     let ends: Timestamp = serde_json::from_value(answer["expires_at"].clone()).unwrap();
     world.record(Event::Held { fence, until: world.clock.steady_of(ends.0) });
 }

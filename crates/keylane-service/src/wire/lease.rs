@@ -8,19 +8,19 @@ use super::Timestamp;
 use super::number::whole;
 
 /// Request of a remote worker for subtasks: `POST /v1/leases`.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ClaimRequest {
     /// Kinds that the worker can handle; each must be for remote workers.
     pub kinds: Vec<String>,
     /// Maximum number of subtasks; default 1.
-    #[serde(default, deserialize_with = "whole")]
+    #[serde(default, deserialize_with = "whole", skip_serializing_if = "Option::is_none")]
     pub max: Option<u32>,
     /// Time to wait for a subtask, in milliseconds; default 0, maximum one minute.
-    #[serde(default, deserialize_with = "whole")]
+    #[serde(default, deserialize_with = "whole", skip_serializing_if = "Option::is_none")]
     pub wait_ms: Option<u64>,
     /// Name of the worker for humans.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<String>,
 }
 
@@ -63,6 +63,12 @@ pub struct Lease {
     pub tracestate: Option<String>,
     /// End of the lease without a heartbeat. A restart of the server extends it.
     pub expires_at: Timestamp,
+    /// Time until then when the response was made, in milliseconds: for workers whose clocks differ from the server's.
+    #[serde(default)]
+    pub expires_in_ms: u64,
+    /// Timeout of the attempt, in milliseconds, if its job or its kind has one. Heartbeats do not extend the lease beyond it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub timeout_ms: Option<u64>,
 }
 
 /// `POST /v1/leases/{id}/heartbeat`.
@@ -79,6 +85,9 @@ pub struct HeartbeatRequest {
 pub struct HeartbeatResponse {
     /// New end of the lease, within the job's timeout and the kind's maximum duration.
     pub expires_at: Timestamp,
+    /// Time until then when the response was made, in milliseconds.
+    #[serde(default)]
+    pub expires_in_ms: u64,
     /// Whether the worker should stop, because the job was cancelled.
     pub cancel: bool,
 }

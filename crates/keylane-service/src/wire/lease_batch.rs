@@ -1,5 +1,7 @@
 //! Heartbeats and ends of several leases in one request.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
@@ -9,11 +11,14 @@ use super::object::{list, object};
 use super::{ClaimRequest, Lease, Problem, Timestamp};
 
 /// `POST /v1/leases/heartbeat`.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HeartbeatBatch {
     /// Ids of the leases to extend: from 1 to 1000.
     pub leases: Vec<String>,
+    /// Progress of attempts, from 0 to 1, by the ids of their leases.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<BTreeMap<String, f64>>,
 }
 
 /// Response to heartbeats of several leases.
@@ -31,6 +36,9 @@ pub struct HeartbeatResult {
     /// New end of the lease, within the job's timeout and the kind's maximum duration.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub expires_at: Option<Timestamp>,
+    /// Time until then when the response was made, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub expires_in_ms: Option<u64>,
     /// Whether the worker should stop, because the job was cancelled.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub cancel: Option<bool>,
@@ -40,42 +48,42 @@ pub struct HeartbeatResult {
 }
 
 /// `POST /v1/leases/complete`: ends of leases, and possibly a request for the next ones.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CompleteBatch {
     /// From 1 to 1000 leases with their results. Each counts by itself.
     #[serde(deserialize_with = "list")]
     pub leases: Vec<LeaseEnd>,
     /// Subtasks to lease after these ends. The response then waits for them.
-    #[serde(default, deserialize_with = "object")]
+    #[serde(default, deserialize_with = "object", skip_serializing_if = "Option::is_none")]
     pub claim: Option<ClaimRequest>,
 }
 
 /// End of a lease: a failure with `error`, a return with `release`, otherwise a success.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LeaseEnd {
     /// Id of the lease.
     pub id: String,
     /// Result of a success: any JSON.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<serde_json::Value>)]
     pub result: Option<Box<RawValue>>,
     /// Error message of a failure.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// Whether a retry of a failure may help; default true.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<bool>,
     /// Minimum delay before the retry of a failure, in milliseconds; default: the kind's backoff.
-    #[serde(default, deserialize_with = "whole")]
+    #[serde(default, deserialize_with = "whole", skip_serializing_if = "Option::is_none")]
     pub after_ms: Option<u64>,
     /// Whether the worker returns the subtask and has not begun it: the attempt does not count, and the
     /// subtask can be leased at once.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub release: Option<bool>,
     /// Log for humans: its end is kept, up to the kind's limit.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<String>,
 }
 

@@ -4,81 +4,14 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crate::common::{Answered, Client, Log, builder_with, settings};
+use crate::common::cluster::{Waiting, two};
+use crate::common::{Answered, Client};
 use futures_util::{SinkExt, StreamExt};
-use keylane_service::http::{HttpServer, HttpSettings, StartingServer, TlsIdentity, Tokens};
-use keylane_service::store::{PostgresSettings, StoreSettings};
-use keylane_service::{Service, ServiceSettings, StartError};
+use keylane_service::http::{HttpSettings, TlsIdentity, Tokens};
 use keylane_testkit::{PostgresServer, or_skip};
 use serde_json::json;
-use tempfile::TempDir;
-use tokio::task::JoinHandle;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
-
-/// A server that has not started: it forwards, or reads its store.
-struct Waiting {
-    server: StartingServer,
-    starting: JoinHandle<Result<Service, StartError>>,
-    client: Client,
-    folder: TempDir,
-}
-
-/// The owner of the store.
-struct Owner {
-    server: HttpServer,
-    service: Service,
-    client: Client,
-    _folder: TempDir,
-}
-
-impl Waiting {
-    async fn new(database: &PostgresServer, http: HttpSettings) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let scheme = if http.tls.is_some() { "https" } else { "http" };
-        let http = HttpSettings { listen: ([127, 0, 0, 1], 0).into(), ..http };
-        let server = StartingServer::bind(http).await.unwrap();
-        let client = Client::of(server.address());
-        let address = format!("{scheme}://{}", server.address()).parse().unwrap();
-        let (server, node) = server.join(address);
-        let postgres: PostgresSettings = database.address().parse().unwrap();
-        let store = StoreSettings {
-            postgres: Some(postgres.of_node(node.clone())),
-            ..StoreSettings::default()
-        };
-        let settings = ServiceSettings { store, ..settings(folder.path()) };
-        let starting = tokio::spawn(builder_with(settings, &Log::default()).start());
-        Waiting { server, starting, client, folder }
-    }
-
-    /// Waits until it owns the store.
-    async fn start(self) -> Owner {
-        let service = self.starting.await.unwrap().unwrap();
-        let server = self.server.serve(&service);
-        Owner { server, service, client: self.client, _folder: self.folder }
-    }
-
-    /// Waits until it forwards requests.
-    async fn until_it_forwards(&self) {
-        while self.client.get("/readyz").await.status != 200 {
-            tokio::task::yield_now().await;
-        }
-    }
-}
-
-impl Owner {
-    async fn stop(self) {
-        self.server.stop(Duration::from_secs(30)).await;
-        self.service.stop(Duration::from_secs(30)).await;
-    }
-}
-
-/// Starts two servers, of which the first one owns the store.
-async fn two(database: &PostgresServer, http: HttpSettings) -> (Owner, Waiting) {
-    let owner = Waiting::new(database, http.clone()).await.start().await;
-    let other = Waiting::new(database, http).await;
-    (owner, other)
-}
 
 /// Headers that differ between any two answers.
 fn comparable(answer: &Answered) -> Vec<(String, String)> {

@@ -8,6 +8,8 @@ mod backups;
 mod chosen_retries;
 #[cfg(feature = "postgres")]
 mod cluster;
+#[cfg(feature = "postgres")]
+mod cluster_leases;
 mod common;
 mod conformance;
 mod crash;
@@ -36,6 +38,7 @@ mod large_crash;
 mod late_crash;
 mod latest;
 mod lease_batches;
+mod lease_runner;
 mod leases;
 mod leases_kept;
 mod limits;

@@ -15,7 +15,7 @@ use super::dice::Dice;
 /// Number of keys of all subtasks.
 pub(crate) const KEYS: u64 = 6;
 
-pub(crate) const KINDS: [&str; 3] = ["command", "worker", "remote"];
+pub(crate) const KINDS: [&str; 4] = ["command", "worker", "remote", "shared"];
 
 /// Maximum number of accepted subtasks that have not ended.
 const MAX_WAITING: u64 = 40;
@@ -34,7 +34,7 @@ struct State {
     submitted: BTreeMap<String, u64>,
     /// Number of the last subtask of each key that has ended.
     ended: HashMap<String, u64>,
-    /// Subtasks of each key that remote workers run.
+    /// Subtasks of each key that remote workers run, or the server under a lease.
     remote: HashMap<String, HashSet<u64>>,
     /// Accepted jobs, with their numbers of subtasks.
     jobs: Vec<(String, usize)>,
@@ -137,7 +137,7 @@ pub(crate) fn submit(clients: &Clients, mut dice: Dice) {
     let mut numbers = BTreeMap::<String, u64>::new();
     let mut nth = 0;
     while clients.wait_for_room() {
-        let kind = KINDS[dice.roll(3) as usize];
+        let kind = KINDS[dice.roll(4) as usize];
         let subtasks = (0..=dice.roll(3)).map(|_| {
             let key = format!("k{}", dice.roll(KEYS));
             let number = numbers.entry(key.clone()).or_default();
@@ -157,7 +157,7 @@ pub(crate) fn submit(clients: &Clients, mut dice: Dice) {
         clients.change(|state| {
             state.jobs.push((id, subtasks.len()));
             for (key, number) in subtasks {
-                if kind == "remote" {
+                if ["remote", "shared"].contains(&kind) {
                     state.remote.entry(key.clone()).or_default().insert(number);
                 }
                 state.submitted.insert(key, number);

@@ -1,4 +1,4 @@
-//! `keylane serve` with commands, workers and a remote worker is killed at many moments, with and without its guard, as are
+//! `keylane serve` with commands, workers, commands under leases and a remote worker is killed at many moments, with and without its guard, as are
 //! its child processes. The subtasks of a key run in order and one at a time, no accepted subtask is lost, and
 //! no process of a command is left. All of that is judged by what the subtasks have written. `KEYLANE_KILLS` says how
 //! many kills there are. The same with a store in PostgreSQL, where another server takes over after each kill.
@@ -75,7 +75,8 @@ fn start(family: &Family, life: u64, store: &str) -> Server {
         "[server]\nlisten = \"127.0.0.1:0\"\n{store}\n\
          [kinds.command]\ncommand = [\"sh\", \"DIR/command-LIFE\"]\nattempts = 1000\nbackoff = \"1ms..5ms\"\n\
          [kinds.worker]\nworker = [\"sh\", \"DIR/worker-LIFE\"]\nworkers = 2\nattempts = 1000\nbackoff = \"1ms..5ms\"\n\
-         [kinds.remote]\nlease = \"10s\"\nattempts = 1000\nbackoff = \"1ms..5ms\"\n",
+         [kinds.remote]\nlease = \"10s\"\nattempts = 1000\nbackoff = \"1ms..5ms\"\n\
+         [kinds.shared]\nlease = \"1s\"\ncommand = [\"sh\", \"DIR/command-LIFE\"]\nattempts = 1000\nbackoff = \"1ms..5ms\"\n",
     ));
     let path = family.path("config.toml");
     fs::write(&path, config).unwrap();
@@ -189,7 +190,7 @@ fn steps_of(family: &Family, key: &str) -> Vec<(bool, u64, u64, u64)> {
 /// Checks what the subtasks of a key have written, of which `total` were accepted.
 ///
 /// A kill undoes ends that are not on the disk: the key continues behind those that are. So a later life may repeat
-/// subtasks, in their order. A remote subtask begins only when the end of its predecessor is on the disk, so
+/// subtasks, in their order. A leased subtask begins only when the end of its predecessor is on the disk, so
 /// none before it is repeated.
 fn judge(family: &Family, key: &str, total: u64, killed: &KilledChildren, remote: &HashSet<u64>) {
     let steps = steps_of(family, key);
@@ -289,7 +290,7 @@ fn run_with_kills(kills: u64, store: &str) {
     for (key, total) in &submitted {
         judge(&family, key, *total, &killed, &clients.remote(key));
     }
-    assert_eq!(KINDS.len(), 3);
+    assert_eq!(KINDS.len(), 4);
     let total: u64 = submitted.values().sum();
     println!("{kills} kills, {} kills of children, {total} subtasks", killed.len());
 }

@@ -5,6 +5,8 @@
 pub(crate) mod acting;
 pub(crate) mod attempts;
 pub(crate) mod child;
+#[cfg(feature = "postgres")]
+pub(crate) mod cluster;
 pub(crate) mod slow;
 pub(crate) mod stage;
 pub(crate) mod webhook_receiver;

@@ -1,0 +1,133 @@
+//! Requests about leases to the server that owns the store, and their answers.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::handle::BoxFuture;
+use crate::wire::{
+    Claim, ClaimRequest, CompleteBatch, CompleteResults, HeartbeatBatch, HeartbeatResults,
+    LeaseEnd, Problem,
+};
+
+/// Way to the API of the server that owns the store.
+pub(crate) trait LeaseTransport: Send + Sync {
+    /// Name of this process among the workers.
+    fn worker(&self) -> String;
+
+    /// Sends a request with a JSON body. Returns the status and the body of the answer. Cancel safe.
+    fn post(
+        &self,
+        path: &'static str,
+        body: Vec<u8>,
+    ) -> BoxFuture<Result<(u16, Bytes), TransportError>>;
+}
+
+/// Why a request has no answer.
+#[derive(Debug)]
+pub(crate) struct TransportError(pub(crate) String);
+
+/// Why a request had no effect that is known.
+#[derive(Debug)]
+pub(super) enum LeaseApiError {
+    /// It can be sent again.
+    Passing(String),
+    /// The server does not accept it. `kind` is the place of a wrong kind in the request.
+    Refused { why: String, kind: Option<usize> },
+}
+
+impl fmt::Display for LeaseApiError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (LeaseApiError::Passing(why) | LeaseApiError::Refused { why, .. }) = self;
+        f.write_str(why)
+    }
+}
+
+/// API of leases over a transport.
+#[derive(Clone)]
+pub(super) struct LeaseApi(pub(super) Arc<dyn LeaseTransport>);
+
+impl LeaseApi {
+    fn claim_request(&self, kinds: Vec<String>, max: u32, wait: Duration) -> ClaimRequest {
+        let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+        let worker = Some(self.0.worker());
+        ClaimRequest { kinds, max: Some(max), wait_ms: Some(wait_ms), worker }
+    }
+
+    /// Claims up to `max` leases, and waits for the first.
+    pub(super) fn claim(
+        &self,
+        kinds: Vec<String>,
+        max: u32,
+        wait: Duration,
+    ) -> BoxFuture<Result<Claim, LeaseApiError>> {
+        self.call("/v1/leases", &self.claim_request(kinds, max, wait))
+    }
+
+    /// Reports ends, and claims up to `max` leases that are ready.
+    pub(super) fn report(
+        &self,
+        ends: &mut Vec<LeaseEnd>,
+        kinds: Vec<String>,
+        max: u32,
+    ) -> BoxFuture<Result<CompleteResults, LeaseApiError>> {
+        let claim = (max > 0).then(|| self.claim_request(kinds, max, Duration::ZERO));
+        let batch = CompleteBatch { leases: std::mem::take(ends), claim };
+        let called = self.call("/v1/leases/complete", &batch);
+        *ends = batch.leases;
+        called
+    }
+
+    /// Extends leases.
+    pub(super) fn heartbeat(
+        &self,
+        batch: &HeartbeatBatch,
+    ) -> BoxFuture<Result<HeartbeatResults, LeaseApiError>> {
+        self.call("/v1/leases/heartbeat", batch)
+    }
+
+    fn call<A: DeserializeOwned + 'static>(
+        &self,
+        path: &'static str,
+        request: &impl Serialize,
+    ) -> BoxFuture<Result<A, LeaseApiError>> {
+        let body = serde_json::to_vec(request).expect("a request can be written as JSON");
+        let answer = self.0.post(path, body);
+        Box::pin(async move {
+            let (status, body) =
+                answer.await.map_err(|TransportError(why)| LeaseApiError::Passing(why))?;
+            match status {
+                200 => serde_json::from_slice(&body).map_err(|error| {
+                    LeaseApiError::Passing(format!("the answer cannot be read: {error}"))
+                }),
+                status => Err(refusal(status, &body)),
+            }
+        })
+    }
+}
+
+/// Reads an answer that is no success.
+fn refusal(status: u16, body: &[u8]) -> LeaseApiError {
+    let Ok(problem) = serde_json::from_slice::<Problem>(body) else {
+        return LeaseApiError::Passing(format!("the answer has the status {status}"));
+    };
+    let why = problem.detail.clone();
+    match status {
+        400 | 404 | 413 | 422 => {
+            let places = problem.errors.iter();
+            let kind = places.filter_map(|error| kind_at(&error.pointer)).next();
+            LeaseApiError::Refused { why, kind }
+        }
+        _ => LeaseApiError::Passing(why),
+    }
+}
+
+/// Returns the place of a kind that a JSON pointer names.
+fn kind_at(pointer: &str) -> Option<usize> {
+    let pointer = pointer.strip_prefix("/claim").unwrap_or(pointer);
+    pointer.strip_prefix("/kinds/")?.parse().ok()
+}

@@ -1,0 +1,173 @@
+//! One attempt under a lease: runs the handler until it ends, the server cancels it, or the time of the lease is over.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use keylane_process::Registry;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use super::group::LeasedKind;
+use crate::handle::{
+    Attempt, AttemptFailure, AttemptOutput, AttemptProgress, AttemptResult, Step, panicked,
+};
+use crate::wire::{Lease, LeaseEnd};
+use crate::{JobId, Key, TraceContext};
+
+/// Maximum size of a result, in bytes: with it a report is within the server's limit.
+const MAX_RESULT_BYTES: usize = 15 * 1024 * 1024;
+
+/// Maximum time before the end of a lease at which its attempt is cancelled, so that its processes can end in order.
+const MARGIN: Duration = Duration::from_secs(1);
+
+/// Time that a cancelled handler has to end before it is dropped.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// What the group keeps of a running attempt.
+#[derive(Debug)]
+pub(super) struct RunningLease {
+    /// Cancelled when the attempt is to end.
+    pub(super) cancel: CancellationToken,
+    pub(super) progress: AttemptProgress,
+    /// Moment at which the lease ends.
+    pub(super) ends: watch::Sender<Instant>,
+    /// Moment of the next heartbeat.
+    pub(super) next_beat: Instant,
+}
+
+/// An attempt that is about to begin.
+pub(super) struct LeasedAttempt {
+    id: String,
+    attempt: Attempt,
+    kind: LeasedKind,
+    /// Maximum duration, if only the handler has one.
+    patience: Option<Duration>,
+    ends: watch::Receiver<Instant>,
+}
+
+impl RunningLease {
+    /// Extends the lease, of which the server said at `asked` or later that `left` remains.
+    pub(super) fn extend(&mut self, asked: Instant, left: Duration) {
+        self.ends.send_replace(asked + left);
+        // Two heartbeats can be lost.
+        self.next_beat = asked + left / 3;
+    }
+}
+
+impl LeasedAttempt {
+    /// Prepares the attempt of a lease that was asked for at `asked`.
+    ///
+    /// # Errors
+    /// If the lease has something that this version does not understand.
+    pub(super) fn new(
+        lease: Lease,
+        kind: LeasedKind,
+        asked: Instant,
+        children: Registry,
+    ) -> Result<(RunningLease, LeasedAttempt), String> {
+        let job = JobId::parse(&lease.job).ok_or_else(|| format!("{} is no job", lease.job))?;
+        let (cancel, progress) = (CancellationToken::new(), AttemptProgress::default());
+        let (sender, ends) = watch::channel(asked);
+        let mut running = RunningLease {
+            cancel: cancel.clone(),
+            progress: progress.clone(),
+            ends: sender,
+            next_beat: asked,
+        };
+        running.extend(asked, Duration::from_millis(lease.expires_in_ms));
+        let keeps_log = kind.handler.keeps_log();
+        let keys = |texts: Vec<String>| texts.iter().map(Key::new).collect();
+        let state = lease.tracestate.unwrap_or_default();
+        // The time of a lease is within the timeout of the job.
+        let patience = kind.handler.patience().filter(|_| lease.timeout_ms.is_none());
+        let attempt = Attempt {
+            job,
+            kind: lease.kind.into(),
+            step: Step::Subtask(lease.number),
+            keys: keys(lease.keys),
+            shared_keys: keys(lease.shared_keys),
+            number: lease.attempt,
+            fence: lease.fence,
+            payload: Bytes::copy_from_slice(lease.payload.get().as_bytes()),
+            trace: lease.traceparent.and_then(|parent| TraceContext::parse(&parent, &state)),
+            log: if keeps_log {
+                AttemptOutput::keeping(kind.log_bytes)
+            } else {
+                AttemptOutput::default()
+            },
+            progress,
+            cancelled: cancel,
+            children,
+        };
+        Ok((running, LeasedAttempt { id: lease.id, attempt, kind, patience, ends }))
+    }
+
+    /// Runs the handler. Returns the end to report.
+    pub(super) async fn run(self) -> LeaseEnd {
+        let LeasedAttempt { id, attempt, kind, patience, mut ends } = self;
+        let (log, cancelled) = (attempt.log.clone(), attempt.cancelled.clone());
+        let handler = Arc::clone(&kind.handler);
+        // A user's function may panic before it returns a future.
+        let work = AssertUnwindSafe(async move { handler.handle(attempt).await }).catch_unwind();
+        tokio::pin!(work);
+        let begun = Instant::now();
+        let answer = loop {
+            let end = *ends.borrow_and_update();
+            let margin = MARGIN.min(end.saturating_duration_since(begun) / 10);
+            let late = patience.map(|time| begun + time);
+            let cancel_at = late.unwrap_or(end - margin).min(end - margin);
+            tokio::select! {
+                biased;
+                answer = &mut work => break unwrap_panic(answer),
+                () = cancelled.cancelled() => {}
+                // The sender lives as long as the attempt is in its group.
+                Ok(()) = ends.changed() => continue,
+                () = sleep_until(cancel_at) => cancelled.cancel(),
+            }
+            let why = match late {
+                Some(late) if late <= Instant::now() => {
+                    format!("it took longer than {:?}", patience.unwrap_or_default())
+                }
+                _ => "attempt cancelled, or its lease was not extended".to_owned(),
+            };
+            // A handler that goes on would run beside the next attempt.
+            let dropped_at = end.min(Instant::now() + GRACE);
+            break match tokio::time::timeout_at(dropped_at, &mut work).await {
+                Ok(Ok(Ok(result))) => Ok(result),
+                _ => Err(AttemptFailure::passing(why)),
+            };
+        };
+        end_of(id, answer, &log)
+    }
+}
+
+fn unwrap_panic(answer: Result<AttemptResult, Box<dyn std::any::Any + Send>>) -> AttemptResult {
+    answer.unwrap_or_else(|panic| Err(AttemptFailure::passing(panicked(&*panic))))
+}
+
+/// Returns the report of an end.
+fn end_of(id: String, answer: AttemptResult, log: &AttemptOutput) -> LeaseEnd {
+    let answer = match answer {
+        Ok(Some(result)) if result.get().len() > MAX_RESULT_BYTES => {
+            let size = result.get().len();
+            let why = format!("its result has {size} bytes; the maximum is {MAX_RESULT_BYTES}");
+            Err(AttemptFailure::lasting(why))
+        }
+        answer => answer,
+    };
+    let said = log.take().map(|tail| String::from_utf8_lossy(&tail.text).into_owned());
+    let end = LeaseEnd { id, log: said.filter(|text| !text.is_empty()), ..LeaseEnd::default() };
+    match answer {
+        Ok(result) => LeaseEnd { result, ..end },
+        Err(AttemptFailure { error, retry, after }) => LeaseEnd {
+            error: Some(error),
+            retry: Some(retry),
+            after_ms: after.map(|after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX)),
+            ..end
+        },
+    }
+}

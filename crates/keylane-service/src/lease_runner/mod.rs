@@ -1,0 +1,184 @@
+//! Runs the handlers of leased kinds in this process, at whichever server of the store the jobs are.
+//!
+//! A server that shares its store with others runs subtasks also while another one owns the store: it leases them from the owner, as a
+//! remote worker does, and calls its own handlers. If it becomes the owner, it leases them from itself. So a lease and its attempt do not
+//! end when the owner changes.
+//!
+//! # Protocol
+//!
+//! Kinds are in *groups*, each with a task of its own (`group.rs`) and a number of attempts at the same time: all kinds whose handlers take any
+//! number share one, and each other kind has its own. A group has at most one claim and at most one report under way. An attempt
+//! (`leased_attempt.rs`) begins with its lease, which the group extends with heartbeats, and its end stays in the group until a server has
+//! answered a report of it.
+//!
+//! **No attempt outlives its lease**, as far as this machine can know: the time of a lease counts from before the request that
+//! extended it, on this machine's own clock. Shortly before it is over the attempt is cancelled, and at the end its handler is dropped,
+//! which kills its processes. While this machine sleeps, its clock stands still; the first heartbeat afterwards tells of the lost lease.
+//!
+//! **An end counts once.** A report without an answer is sent again, to the next owner too. A lease that has ended is answered so, and its end is
+//! dropped.
+
+mod group;
+mod lease_api;
+mod leased_attempt;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use keylane_process::{GuardMechanism, Registry, RegistryOptions};
+use tokio::sync::{OnceCell, watch};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use self::group::{Group, LeasedKind};
+pub(crate) use self::lease_api::{LeaseTransport, TransportError};
+use crate::kind::{Kind, KindExecutor};
+
+/// Settings of a [`LeaseRunner`].
+#[derive(Clone, Debug)]
+pub struct LeaseRunnerSettings {
+    /// Maximum number of attempts at the same time, those of [worker processes](crate::handle::WorkerHandler) not counted, which have
+    /// a number of their own. Default: 64.
+    pub slots: usize,
+    /// File of the list of processes that handlers start. Each running process needs its own. Default: none; then the processes outlive
+    /// this one if it is killed.
+    pub children: Option<PathBuf>,
+    /// Guard that ends these processes if this one is killed. Default: none.
+    pub guard: GuardMechanism,
+}
+
+impl Default for LeaseRunnerSettings {
+    fn default() -> Self {
+        LeaseRunnerSettings { slots: 64, children: None, guard: GuardMechanism::None }
+    }
+}
+
+/// Runs the handlers of the kinds with [leases and a handler](Kind::shared) in this process.
+///
+/// A [`StartingServer`](crate::http::StartingServer) connects it with the owner of the store. Clones are the same runner.
+#[derive(Clone)]
+pub struct LeaseRunner(Arc<RunnerState>);
+
+struct RunnerState {
+    settings: LeaseRunnerSettings,
+    /// Way to the server that owns the store, if there is one.
+    transport: watch::Sender<Option<Arc<dyn LeaseTransport>>>,
+    groups: Mutex<BTreeMap<GroupName, RunningGroup>>,
+    tasks: TaskTracker,
+    /// Cancelled when nothing more is to be leased.
+    draining: CancellationToken,
+    /// Cancelled when running attempts are to end.
+    cancelling: CancellationToken,
+    children: OnceCell<Registry>,
+}
+
+/// A group: the kind that has it alone, or all others.
+type GroupName = Option<String>;
+
+#[derive(Debug)]
+struct RunningGroup {
+    kinds: Arc<BTreeMap<String, LeasedKind>>,
+    draining: CancellationToken,
+}
+
+impl LeaseRunner {
+    /// Creates a runner without kinds.
+    #[must_use]
+    pub fn new(settings: LeaseRunnerSettings) -> Self {
+        LeaseRunner(Arc::new(RunnerState {
+            settings,
+            transport: watch::Sender::new(None),
+            groups: Mutex::default(),
+            tasks: TaskTracker::new(),
+            draining: CancellationToken::new(),
+            cancelling: CancellationToken::new(),
+            children: OnceCell::new(),
+        }))
+    }
+
+    /// Replaces the kinds. Running attempts continue with the handlers that they have. Kinds without a lease or without a handler are not run.
+    ///
+    /// # Panics
+    /// Panics if it is called outside of a Tokio runtime.
+    pub fn set_kinds<'k>(&self, kinds: impl IntoIterator<Item = (&'k str, &'k Kind)>) {
+        let mut wanted: BTreeMap<GroupName, BTreeMap<String, LeasedKind>> = BTreeMap::new();
+        for (name, kind) in kinds {
+            let KindExecutor::Lease { handler: Some(handler), .. } = &kind.work else { continue };
+            let group = handler.max_attempts().map(|_| name.to_owned());
+            let kind = LeasedKind { handler: Arc::clone(handler), log_bytes: kind.log_bytes };
+            wanted.entry(group).or_default().insert(name.to_owned(), kind);
+        }
+        let mut groups = self.0.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        groups.retain(|name, group| {
+            let stays = wanted.get(name).is_some_and(|kinds| *kinds == *group.kinds);
+            if !stays {
+                group.draining.cancel();
+            }
+            stays
+        });
+        for (name, kinds) in wanted {
+            groups.entry(name).or_insert_with(|| self.start_group(Arc::new(kinds)));
+        }
+    }
+
+    fn start_group(&self, kinds: Arc<BTreeMap<String, LeasedKind>>) -> RunningGroup {
+        let draining = self.0.draining.child_token();
+        let group = Group::new(self.clone(), Arc::clone(&kinds), draining.clone());
+        self.0.tasks.spawn(group.run());
+        RunningGroup { kinds, draining }
+    }
+
+    /// Leases nothing more; running attempts continue.
+    pub fn drain(&self) {
+        self.0.draining.cancel();
+    }
+
+    /// Leases nothing more, waits at most `within` until the running attempts have ended and the owner of the store knows their ends, and then
+    /// cancels them: they count as failed. An attempt of which the owner does not learn ends with its lease.
+    pub async fn stop(&self, within: Duration) {
+        /// Time for cancelled handlers to end, and for the report of that.
+        const GRACE: Duration = Duration::from_secs(2);
+        self.drain();
+        self.0.tasks.close();
+        if timeout(within, self.0.tasks.wait()).await.is_err() {
+            self.0.cancelling.cancel();
+            let _ = timeout(GRACE, self.0.tasks.wait()).await;
+        }
+        let groups =
+            std::mem::take(&mut *self.0.groups.lock().unwrap_or_else(PoisonError::into_inner));
+        for kind in groups.values().flat_map(|group| group.kinds.values()) {
+            kind.handler.close().await;
+        }
+        // The service that it may have ends only when it has no user.
+        self.connect(None);
+    }
+
+    /// Connects the runner with the owner of the store, or with none.
+    pub(crate) fn connect(&self, transport: Option<Arc<dyn LeaseTransport>>) {
+        self.0.transport.send_replace(transport);
+    }
+
+    /// Returns the registry of the handlers' processes, and opens it before the first of them.
+    async fn children(&self) -> Result<Registry, String> {
+        let settings = &self.0.settings;
+        let open = || async {
+            let Some(path) = settings.children.clone() else { return Ok(Registry::default()) };
+            let report = |text: &str| tracing::warn!("{text}");
+            let options = RegistryOptions::default().guard(settings.guard).tell(report);
+            // It waits for the guard of an earlier process.
+            let opened = tokio::task::spawn_blocking(move || Registry::open(&path, &options)).await;
+            opened.map_err(|panic| panic.to_string())?.map_err(|error| error.to_string())
+        };
+        self.0.children.get_or_try_init(open).await.cloned()
+    }
+}
+
+impl fmt::Debug for LeaseRunner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LeaseRunner").field("settings", &self.0.settings).finish_non_exhaustive()
+    }
+}
