@@ -54,8 +54,10 @@ fn text(least: usize, bytes: usize) -> Value {
     ]})
 }
 
-fn read_body(least: u64, most: u64) -> Value {
-    json!({"type": "integer", "minimum": least, "maximum": most})
+/// Schema of a whole number. Generators of clients choose a type by the format.
+fn integer(least: u64, most: u64) -> Value {
+    let format = if i32::try_from(most).is_ok() { "int32" } else { "int64" };
+    json!({"type": "integer", "format": format, "minimum": least, "maximum": most})
 }
 
 /// Limits of fields, by schema and field.
@@ -71,7 +73,7 @@ fn limits() -> Vec<(&'static str, &'static str, Value)> {
         let most = Tenant::MAX_NAME_BYTES;
         json!({"type": "string", "minLength": 1, "maxLength": most, "pattern": "^[A-Za-z0-9._-]+$"})
     };
-    let positive = || read_body(1, u32::MAX.into());
+    let positive = || integer(1, u32::MAX.into());
     let leases = |items: Value| json!({"type": "array", "items": items, "minItems": 1, "maxItems": MAX_LEASES});
     let rate = || json!({"type": "number", "exclusiveMinimum": 0, "maximum": MAX_RATE});
     // A past time means now. Later times are at most a hundred years ahead.
@@ -83,13 +85,13 @@ fn limits() -> Vec<(&'static str, &'static str, Value)> {
         ("SubmitJob", "weight", positive()),
         ("SubmitJob", "tenant", tenant_name()),
         ("SubmitJob", "attempts", positive()),
-        ("SubmitJob", "timeout_ms", read_body(1, MAX_MS)),
-        ("SubmitJob", "max_per_key", read_body(1, Kind::MAX_PER_KEY.into())),
-        ("SubmitJob", "delay_ms", read_body(0, MAX_MS)),
+        ("SubmitJob", "timeout_ms", integer(1, MAX_MS)),
+        ("SubmitJob", "max_per_key", integer(1, Kind::MAX_PER_KEY.into())),
+        ("SubmitJob", "delay_ms", integer(0, MAX_MS)),
         ("SubmitJob", "run_at", time.clone()),
         ("SubmitJob", "expires_at", time),
-        ("SubmitJob", "expires_ms", read_body(1, MAX_MS)),
-        ("SubmitJob", "unique_ms", read_body(1, MAX_MS)),
+        ("SubmitJob", "expires_ms", integer(1, MAX_MS)),
+        ("SubmitJob", "unique_ms", integer(1, MAX_MS)),
         (
             "SubmitJob",
             "after",
@@ -110,11 +112,11 @@ fn limits() -> Vec<(&'static str, &'static str, Value)> {
         ("JobPatch", "labels", labels()),
         ("JobPatch", "weight", positive()),
         ("CancelRequest", "reason", json!({"type": "string", "maxLength": MAX_TEXT})),
-        ("ClaimRequest", "max", read_body(1, MAX_LEASES.into())),
-        ("ClaimRequest", "wait_ms", read_body(0, MAX_SAFE)),
+        ("ClaimRequest", "max", integer(1, MAX_LEASES.into())),
+        ("ClaimRequest", "wait_ms", integer(0, MAX_SAFE)),
         ("HeartbeatRequest", "progress", json!({"type": "number", "minimum": 0, "maximum": 1})),
         ("FailRequest", "error", json!({"type": "string", "maxLength": MAX_TEXT})),
-        ("FailRequest", "after_ms", read_body(0, MAX_MS)),
+        ("FailRequest", "after_ms", integer(0, MAX_MS)),
         ("HeartbeatBatch", "leases", leases(json!({"type": "string", "maxLength": MAX_LEASE_ID}))),
         (
             "HeartbeatBatch",
@@ -123,12 +125,12 @@ fn limits() -> Vec<(&'static str, &'static str, Value)> {
         ),
         ("CompleteBatch", "leases", leases(json!({"$ref": "#/components/schemas/LeaseEnd"}))),
         ("LeaseEnd", "error", json!({"type": "string", "maxLength": MAX_TEXT})),
-        ("LeaseEnd", "after_ms", read_body(0, MAX_MS)),
+        ("LeaseEnd", "after_ms", integer(0, MAX_MS)),
         ("KindPatch", "concurrency", positive()),
         ("KindPatch", "burst", positive()),
         ("KindPatch", "burst_per_key", positive()),
         ("KindPatch", "attempts", positive()),
-        ("KindPatch", "timeout_ms", read_body(1, MAX_MS)),
+        ("KindPatch", "timeout_ms", integer(1, MAX_MS)),
         ("KindPatch", "per_second", rate()),
         ("KindPatch", "per_second_per_key", rate()),
         ("PauseKindRequest", "reason", text(0, MAX_PAUSE_REASON)),
@@ -293,7 +295,7 @@ fn submission(schema: Value, kinds: &KindRegistry) -> Value {
 pub(super) fn parameter(method: &str, path: &str, name: &str, kind: &str) -> Value {
     let states = |all: &[&str]| all.join("|");
     match (path, name) {
-        (_, "limit") => read_body(1, 1000),
+        (_, "limit") => integer(1, 1000),
         ("/v1/schedules", "cursor") => json!({"type": "string"}),
         ("/v1/webhooks", "cursor") => {
             json!({"type": "string", "pattern": "^job_[0-9a-f]{32}[.][1-9][0-9]{0,15}$"})
@@ -325,12 +327,12 @@ pub(super) fn parameter(method: &str, path: &str, name: &str, kind: &str) -> Val
             json!({"type": "string", "maxLength": 255, "pattern": "^[!-~]([ -~]*[!-~])?$"})
         }
         (_, "If-Match") => json!({"type": "string", "pattern": r#"^(\*|(W/)?"[0-9]{1,15}")$"#}),
-        ("/v1/timeline", "after") => read_body(0, MAX_SAFE),
+        ("/v1/timeline", "after") => integer(0, MAX_SAFE),
         ("/v1/jobs/{id}", "id") if method == "put" => {
             // A client's identifier cannot have the form of a server's.
             json!({"type": "string", "pattern": "^(?!job_|batch$)[A-Za-z0-9_~-][A-Za-z0-9._~:-]{0,127}$"})
         }
-        ("/v1/jobs/{id}/subtasks/{number}", "number") => read_body(0, u32::MAX.into()),
+        ("/v1/jobs/{id}/subtasks/{number}", "number") => integer(0, u32::MAX.into()),
         ("/v1/jobs/{id}/subtasks/{number}/logs", "number") => {
             json!({"type": "string", "pattern": "^([0-9]{1,9}|split|fan-in)$"})
         }

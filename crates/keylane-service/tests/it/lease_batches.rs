@@ -231,3 +231,46 @@ async fn limits_and_pauses_bound_a_batch() {
     client.post("/v1/kinds/once/resume", "").await.expect(200);
     assert_eq!(claim(&client, "once", 2).await.len(), 2);
 }
+
+/// Workers whose clocks differ go by the time that is left.
+#[tokio::test(flavor = "multi_thread")]
+async fn leases_and_heartbeats_say_the_time_that_is_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_service, _server, client) = start(folder.path()).await;
+    submit(&client, "once", 1).await;
+    client.submit(r#"{"kind": "once", "payload": 1, "timeout_ms": 30000}"#).await;
+    let leases = claim(&client, "once", 2).await;
+    let left = |answer: &Value| answer["expires_in_ms"].as_u64().unwrap();
+    assert!((1..=60_000).contains(&left(&leases[0])), "{leases:?}");
+    assert_eq!(leases[0].get("timeout_ms"), None);
+    // Beyond the timeout a heartbeat extends nothing.
+    assert!((1..=30_000).contains(&left(&leases[1])), "{leases:?}");
+    assert_eq!(leases[1]["timeout_ms"], 30_000);
+    let beaten = heartbeat(&client, &[id(&leases[0]), id(&leases[1]), "lease_1_2_3"]).await;
+    assert!((1..=60_000).contains(&left(&beaten[0])), "{beaten:?}");
+    assert!((1..=30_000).contains(&left(&beaten[1])), "{beaten:?}");
+    assert_eq!(beaten[2].get("expires_in_ms"), None);
+    let single = format!("/v1/leases/{}/heartbeat", id(&leases[0]));
+    let beaten = client.post(&single, "").await.expect(200).json();
+    assert!((1..=60_000).contains(&left(&beaten)), "{beaten}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn heartbeats_of_several_leases_have_the_progress_of_each() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_service, _server, client) = start(folder.path()).await;
+    let job = submit(&client, "once", 3).await;
+    let leases = claim(&client, "once", 3).await;
+    let ids: Vec<_> = leases.iter().map(id).collect();
+    let beat = json!({"leases": ids, "progress": {ids[0]: 0.25, ids[2]: 1}}).to_string();
+    client.post("/v1/leases/heartbeat", &beat).await.expect(200);
+    let mut seen = Vec::new();
+    for lease in &leases {
+        let path = format!("/v1/jobs/{job}/subtasks/{}", lease["number"]);
+        seen.push(client.get(&path).await.json()["progress"].as_f64());
+    }
+    assert_eq!(seen, [Some(0.25), None, Some(1.0)]);
+    let wrong = json!({"leases": ids, "progress": {ids[0]: 2}}).to_string();
+    let refused = client.post("/v1/leases/heartbeat", &wrong).await.expect(422).json();
+    assert_eq!(refused["errors"][0]["pointer"], format!("/progress/{}", ids[0]), "{refused}");
+}
