@@ -1,9 +1,9 @@
 //! Client commands of `keylane serve`: `keylane submit`, `status`, `watch`, `results`, `logs`,
-//! `cancel`, `pause`, `resume`, `retry`, `keys`, `kinds`, `tenants`, `workers`, `schedules`, `webhooks`, `audit`, `backup` and `top`. They use only its
+//! `cancel`, `pause`, `resume`, `retry`, `keys`, `kinds`, `tenants`, `nodes`, `workers`, `schedules`, `webhooks`, `audit`, `backup` and `top`. They use only its
 //! public API.
 //!
 //! ```text
-//! options ─▶ server ─▶ submit, status, results, logs, control, keys, kinds, tenants, workers, schedules, webhooks, audit, backup, top
+//! options ─▶ server ─▶ submit, status, results, logs, control, keys, kinds, tenants, nodes, workers, schedules, webhooks, audit, backup, top
 //! (address,  (requests,       │
 //!  token)     refusals)       ▼
 //!                      follow ─▶ bars
@@ -20,6 +20,7 @@ mod keys;
 mod kinds;
 mod list;
 mod logs;
+mod nodes;
 mod options;
 mod progress_bars;
 mod render;
@@ -58,6 +59,7 @@ pub(crate) enum ClientCommand {
     Kinds(kinds::KindsArgs),
     Workers(workers::WorkersArgs),
     Tenants(tenants::TenantsArgs),
+    Nodes(nodes::NodesArgs),
     Schedules(schedules::SchedulesArgs),
     Webhooks(webhooks::WebhooksArgs),
     Audit(audit::AuditArgs),
@@ -81,6 +83,7 @@ impl ClientCommand {
             ClientCommand::Kinds(args) => kinds::run(args),
             ClientCommand::Workers(args) => workers::run(args),
             ClientCommand::Tenants(args) => tenants::run(args),
+            ClientCommand::Nodes(args) => nodes::run(args),
             ClientCommand::Schedules(args) => schedules::run(args),
             ClientCommand::Webhooks(args) => webhooks::run(args),
             ClientCommand::Audit(args) => audit::run(args),

@@ -73,6 +73,14 @@ fn a_client_of_one_server_is_served_while_the_others_are_stopped_and_killed() {
     prints(&mut front, &format!("the server at http://{} runs the jobs", first.address));
     let submit = ["submit", "echo", "--key", "k", "--payload", "7", "--wait"];
     front.run(&submit).expect(0, &[]);
+    let mut listed = String::new();
+    while listed.lines().count() < 3 {
+        listed = front.run(&["nodes"]).expect(0, &[]).stdout.clone();
+    }
+    for (server, role) in [(&first, "owner"), (&front, "stands by")] {
+        let line = listed.lines().find(|line| line.contains(&server.address)).unwrap();
+        assert!(line.contains(role), "{listed}");
+    }
 
     first.kill();
     let answer = until_accepted(&front, &submit);

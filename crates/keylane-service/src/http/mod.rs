@@ -33,6 +33,7 @@ mod lease_transport;
 mod leases;
 mod logs;
 mod middleware;
+mod nodes;
 mod openapi;
 mod operator;
 mod owner_client;

@@ -69,6 +69,7 @@ use crate::wire;
         wire::Page<wire::KeyView>,
         wire::Page<wire::AttemptLog>,
         wire::Page<wire::Schedule>,
+        wire::NodeList,
         wire::Page<wire::WorkerView>,
         wire::Page<wire::WebhookView>,
         wire::Explained,
@@ -212,6 +213,7 @@ const OPERATIONS: &[Operation] = operations! {
     post "/v1/webhooks/{webhook}/retry" "Send a webhook now, with all its attempts again"
         answers [(200, Some("WebhookView"))]; problems [404, 409, 503, 507];
     delete "/v1/webhooks/{webhook}" "Remove a webhook" answers [(204, None)]; problems [404, 503, 507];
+    get "/v1/nodes" "Servers that share the store in a database" answers [(200, Some("Nodes"))]; problems [503];
     get "/v1/tenants" "Tenants that are configured or have unfinished jobs" answers [(200, Some("Tenants"))]; problems [];
     get "/v1/history" "Past of the service, for charts"
         query &[("from", "string"), ("to", "string"), ("include", "string")];

@@ -10,8 +10,8 @@ use super::middleware::{self, RequestRules};
 use super::settings::HttpSettings;
 use super::{
     audit, audit_layer, backup, batch, body_timeout, events, history, job_control, jobs, keys,
-    kinds, lease_batches, leases, logs, results, schedules, server_routes, submit, tenants, ui,
-    webhooks, workers, ws,
+    kinds, lease_batches, leases, logs, nodes, results, schedules, server_routes, submit, tenants,
+    ui, webhooks, workers, ws,
 };
 use crate::Service;
 
@@ -43,6 +43,7 @@ pub(super) fn router(state: AppState) -> Router {
         .merge(leases::router())
         .merge(lease_batches::router())
         .merge(workers::router())
+        .merge(nodes::router())
         .merge(schedules::router())
         .merge(tenants::router())
         .merge(webhooks::router())

@@ -16,6 +16,7 @@ use super::ended::EndedCache;
 use super::error::{ReadError, WriteError};
 use super::inbox::{self, InboxRow};
 use super::job_status;
+use super::node_list::{self, ListedNode};
 use super::pending::PendingWrite;
 use super::shared::StoreShared;
 use super::store_dependencies::{JoinWriter, Outside};
@@ -305,6 +306,17 @@ impl Store {
     /// If the database cannot be read.
     pub(crate) fn inbox(&self, most: u64) -> Result<Vec<InboxRow>, ReadError> {
         self.with_reader(|connection| inbox::read(connection, most))
+    }
+
+    /// Returns the servers that share the store: none for a store in a file.
+    ///
+    /// # Errors
+    /// If the database cannot be read.
+    pub(crate) fn nodes(&self) -> Result<Vec<ListedNode>, ReadError> {
+        match self.is_in_file() {
+            true => Ok(Vec::new()),
+            false => self.with_reader(node_list::read),
+        }
     }
 
     /// Returns whether users other than the owner may read the file.

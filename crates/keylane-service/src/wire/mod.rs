@@ -18,6 +18,7 @@ mod kind;
 mod lease;
 mod lease_batch;
 mod log;
+mod node;
 mod number;
 mod object;
 mod page;
@@ -51,6 +52,8 @@ pub use lease_batch::{
     HeartbeatResults, LeaseEnd,
 };
 pub use log::AttemptLog;
+pub(crate) use node::NodeList;
+pub use node::NodeView;
 pub(crate) use object::Object;
 pub use page::{DamagedRow, Page};
 pub use problem::{FieldError, Problem};

@@ -64,6 +64,35 @@ async fn a_server_that_waits_answers_as_the_owner_does() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn all_servers_are_listed_with_the_owner_until_they_stop() {
+    let Some(database) = or_skip(PostgresServer::start()) else { return };
+    let (owner, other) = two(&database, HttpSettings::default()).await;
+    other.until_it_forwards().await;
+    let address = |client: &Client| format!("http://{}", client.address);
+    let listed = async |client: &Client| {
+        let nodes = client.get("/v1/nodes").await.expect(200).json();
+        let mut nodes: Vec<_> = nodes["items"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|node| (node["address"].as_str().unwrap().to_owned(), node["owner"] == true))
+            .collect();
+        nodes.sort();
+        nodes
+    };
+    let mut both = [(address(&owner.client), true), (address(&other.client), false)];
+    both.sort();
+    // It writes its row soon after it has seen the owner.
+    while listed(&other.client).await != both {
+        tokio::task::yield_now().await;
+    }
+    owner.stop().await;
+    let other = other.start().await;
+    assert_eq!(listed(&other.client).await, [(address(&other.client), true)]);
+    other.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn streams_and_websockets_pass_through_a_server_that_waits() {
     let Some(database) = or_skip(PostgresServer::start()) else { return };
     let (owner, other) = two(&database, HttpSettings::default()).await;

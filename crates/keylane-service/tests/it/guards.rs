@@ -62,6 +62,7 @@ const NEEDED: &[(&str, &str)] = &[
     ("delete /v1/webhooks/{webhook}", "operate"),
     ("post /v1/backup", "admin"),
     ("get /v1/tenants", "read"),
+    ("get /v1/nodes", "read"),
     ("get /v1/scheduler", "read"),
     ("get /v1/history", "read"),
     ("get /v1/workers", "read"),

@@ -230,6 +230,12 @@
  * @property {string} [pause_reason]
  * @property {string[]} changed settings that operators have changed
  *
+ * @typedef {object} Node a server that shares the store
+ * @property {string} address
+ * @property {string} version
+ * @property {boolean} owner
+ * @property {string} last_contact
+ *
  * @typedef {object} Worker a remote worker
  * @property {string} [name]
  * @property {string} [token]

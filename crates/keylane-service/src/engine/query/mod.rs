@@ -8,6 +8,7 @@ mod damaged_jobs;
 mod job;
 mod key_order;
 mod logs;
+mod nodes;
 mod outcome_view;
 mod reason_text;
 mod results;

@@ -1,10 +1,11 @@
-// How the server is: its checks, its numbers since it began, the kinds of jobs that it knows, its tenants, its remote workers, and the
+// How the server is: its checks, its numbers since it began, the servers that share its store, the kinds of jobs that it knows, its tenants, its remote workers, and the
 // webhooks that are not delivered.
 
 import { every, fill, h, refill } from "../dom.js";
 import { bytes, count, duration } from "../format.js";
 import { icon } from "../icons.js";
 import { showKinds } from "../parts/kinds.js";
+import { showNodes } from "../parts/nodes.js";
 import { pageHead } from "../parts/page.js";
 import { failure, panel, skeleton } from "../parts/small.js";
 import { showWorkers } from "../parts/workers.js";
@@ -20,6 +21,7 @@ export function showServer({ app, root, signal, title }) {
   const health = h("div", null, skeleton(3));
   const numbers = h("dl", { class: "facts" });
   const kinds = h("div", null, skeleton(3));
+  const nodes = h("div", null);
   const workers = h("div", null, skeleton(3));
   const tenants = h("div", null, skeleton(1));
   const webhooks = h("div", null, skeleton(1));
@@ -30,6 +32,7 @@ export function showServer({ app, root, signal, title }) {
       "div",
       { class: "stack" },
       h("div", { class: "columns" }, panel("Health", {}, health), panel("Since the start", {}, numbers)),
+      nodes,
       panel("Kinds of jobs", {}, kinds),
       panel("Remote workers", {}, workers),
       panel("Tenants", {}, tenants),
@@ -56,6 +59,7 @@ export function showServer({ app, root, signal, title }) {
   app.model.onLoad(showNumbers, signal);
   showNumbers();
   every(signal, ASK_EVERY_MS, () => showHealth(health, signal));
+  every(signal, ASK_EVERY_MS, () => showNodes(nodes, signal));
   every(signal, ASK_EVERY_MS, () => showKinds(app, kinds, signal));
   every(signal, ASK_EVERY_MS, () => showWorkers(workers, signal));
   every(signal, ASK_EVERY_MS, () => showTenants(tenants, signal));
