@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections import Counter, deque
 
-from keylane import Client, JobFailedError
+from keylane import Client
 from pages import host_of, job_of
 
 
@@ -27,10 +27,9 @@ def main(crawl: str, starts: list[str]) -> None:
             # The worker has submitted it, before the page with the link had ended.
             job = job_of(crawl, url, hosts)["id"]
             pages[host_of(url)] += 1
-            try:
-                client.wait(job).check()
-            except JobFailedError as error:
-                broken.append(f"{url}: {error}")
+            ended = client.wait(job)
+            if ended.state != "succeeded":
+                broken.append(f"{url}: {ended.error or ended.state}")
                 continue
             page = next(client.results(job)).result
             print(page["status"], url)

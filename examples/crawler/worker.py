@@ -27,13 +27,16 @@ submitted: set[tuple[str, str]] = set()
 @worker.kind("fetch")
 async def fetch(task: Task) -> dict[str, Any]:
     url, crawl, hosts = (task.payload[name] for name in ("url", "crawl", "hosts"))
-    if not (await rules_of(url)).can_fetch(AGENT, url):
-        return {"url": url, "status": "robots.txt excludes it", "links": []}
-    response = await web.get(url)
+    try:
+        if not (await rules_of(url)).can_fetch(AGENT, url):
+            return {"url": url, "status": "robots.txt excludes it", "links": []}
+        response = await web.get(url)
+    except httpx.TransportError as error:
+        raise TaskFailure(f"{type(error).__name__}: {error}") from None
     if response.status_code in (429, 503):
         # The next attempt comes when the host says so, and keeps its place.
         after = response.headers.get("retry-after", "")
-        raise TaskFailure(f"{url}: {response.status_code}", after=float(after) if after.isdecimal() else None)
+        raise TaskFailure(f"status {response.status_code}", after=float(after) if after.isdecimal() else None)
     links = links_of(url, response, hosts)
     # Before this page has ended. So a page whose links are not submitted has not ended.
     await asyncio.gather(*(submit(crawl, link, hosts) for link in links))
