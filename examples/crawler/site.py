@@ -35,6 +35,10 @@ class Host:
         self.gate = threading.Event()
         """Requests of pages wait while it is not set."""
         self.gate.set()
+        self.robots = ""
+        """Rules in robots.txt. Without any there is no such page."""
+        self.refusals = 0
+        """Number of requests of pages that are still to be answered with 429."""
         handler = type("Handler", (_Handler,), {"site": site, "host": self})
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self._server.daemon_threads = True
@@ -50,6 +54,12 @@ class Host:
         if path != "robots.txt":
             self.gate.wait()
         time.sleep(self.latency)
+
+    def refuses(self, path: str) -> bool:
+        with self.changed:
+            is_refused = self.refusals > 0 and path != "robots.txt"
+            self.refusals -= is_refused
+            return is_refused
 
     def end(self) -> None:
         with self.changed:
@@ -109,12 +119,16 @@ class _Handler(BaseHTTPRequestHandler):
         path = unquote(self.path).lstrip("/")
         self.host.begin(path)
         try:
-            page = self.site.page(path)
+            page = self.site.page(path) if path != "robots.txt" else self.host.robots or None
         finally:
             # Before the answer: the client may send its next request when it has it.
             self.host.end()
         body = (page or "not here").encode()
-        self.send_response(404 if page is None else 200)
+        if self.host.refuses(path):
+            self.send_response(429)
+            self.send_header("retry-after", "0")
+        else:
+            self.send_response(404 if page is None else 200)
         self.send_header("content-type", "text/html; charset=utf-8" if page else "text/plain")
         self.send_header("content-length", str(len(body)))
         self.end_headers()

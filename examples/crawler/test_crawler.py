@@ -102,6 +102,18 @@ def check_rates(server: Server) -> None:
             assert end - begin >= interval - 0.002
 
 
+def test_refusals_are_repeated_and_robots_txt_is_obeyed(start: Start, server: Server, site: Any) -> None:
+    address = {"KEYLANE_SERVER": server.url}
+    host = next(host for host in site.hosts if host.part == "examples")
+    host.robots, host.refusals = "User-agent: *\nDisallow: /examples/data/\n", 2
+    start(sys.executable, HERE / "worker.py", **address)
+    output = output_of(start(sys.executable, HERE / "crawl.py", "test", *site.starts(), **address))
+    assert f"robots.txt excludes it {host.url}/examples/data/README.md" in output
+    pages = {url for url in reachable(site) if "/examples/data/" not in url}
+    assert set(fetched(site)) == pages
+    assert len(fetched(site)) == len(pages) + 2
+
+
 def test_the_command_crawls_its_own_servers(start: Start) -> None:
     output = output_of(start(HERE / "run"))
     assert re.search(r"^\d+ pages of 6 hosts, \d+ broken links$", output, re.MULTILINE)
