@@ -619,6 +619,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/nodes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Servers that share the store in a database */
+        get: operations["get_v1_nodes"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/scheduler": {
         parameters: {
             query?: never;
@@ -1032,7 +1049,7 @@ export interface components {
             /** @description Kinds that the worker can handle; each must be for remote workers. */
             kinds: string[];
             /**
-             * Format: int64
+             * Format: int32
              * @description Maximum number of subtasks; default 1.
              */
             max?: number;
@@ -1225,6 +1242,10 @@ export interface components {
         HeartbeatBatch: {
             /** @description Ids of the leases to extend: from 1 to 1000. */
             leases: string[];
+            /** @description Progress of attempts, from 0 to 1, by the ids of their leases. */
+            progress?: {
+                [key: string]: number;
+            };
         };
         /** @description `POST /v1/leases/{id}/heartbeat`. */
         HeartbeatRequest: {
@@ -1237,12 +1258,22 @@ export interface components {
             cancel: boolean;
             /** @description New end of the lease, within the job's timeout and the kind's maximum duration. */
             expires_at: components["schemas"]["Timestamp"];
+            /**
+             * Format: int64
+             * @description Time until then when the response was made, in milliseconds.
+             */
+            expires_in_ms?: number;
         };
         /** @description Result of the heartbeat of one lease. */
         HeartbeatResult: {
             /** @description Whether the worker should stop, because the job was cancelled. */
             cancel?: boolean | null;
             expires_at?: components["schemas"]["Timestamp"] | null;
+            /**
+             * Format: int64
+             * @description Time until then when the response was made, in milliseconds.
+             */
+            expires_in_ms?: number | null;
             problem?: components["schemas"]["Problem"] | null;
             /**
              * Format: int32
@@ -1652,6 +1683,11 @@ export interface components {
             expires_at: components["schemas"]["Timestamp"];
             /**
              * Format: int64
+             * @description Time until then when the response was made, in milliseconds: for workers whose clocks differ from the server's.
+             */
+            expires_in_ms?: number;
+            /**
+             * Format: int64
              * @description Fencing token: higher than that of any earlier attempt, across restarts and restored
              *     backups, and below 2^53. Other systems can refuse a lower one.
              */
@@ -1673,6 +1709,11 @@ export interface components {
             payload: unknown;
             /** @description Its keys that other subtasks may share. */
             shared_keys?: string[];
+            /**
+             * Format: int64
+             * @description Timeout of the attempt, in milliseconds, if its job or its kind has one. Heartbeats do not extend the lease beyond it.
+             */
+            timeout_ms?: number | null;
             /** @description `traceparent` of the job: the parent of the worker's spans (W3C Trace Context). */
             traceparent?: string | null;
             /** @description `tracestate` of the job. */
@@ -1707,6 +1748,22 @@ export interface components {
          * @enum {string}
          */
         MissedChoice: "once" | "skip";
+        /** @description Server that shares the store in a database with others: `GET /v1/nodes`. */
+        NodeView: {
+            /** @description Address at which the other servers reach it. */
+            address: string;
+            /** @description Time at which it last wrote to the database that it is there: it does so every few seconds. A minute later it is no longer listed. */
+            last_contact: components["schemas"]["Timestamp"];
+            /** @description Whether it decides what runs. The others forward requests to it. */
+            owner: boolean;
+            /** @description Version of the program. */
+            version: string;
+        };
+        /** @description Servers that share the store. */
+        Nodes: {
+            /** @description All servers, by address. Empty if the store is in a file. */
+            items: components["schemas"]["NodeView"][];
+        };
         /**
          * @description Effect of a subtask's last failed attempt on the other subtasks.
          * @enum {string}
@@ -2012,7 +2069,7 @@ export interface components {
              */
             latest?: boolean;
             /**
-             * Format: int64
+             * Format: int32
              * @description Number of subtasks that may run with a `key` at the same time, without an order among them;
              *     default: the kind's setting.
              */
@@ -2189,7 +2246,7 @@ export interface components {
              */
             latest?: boolean;
             /**
-             * Format: int64
+             * Format: int32
              * @description Number of subtasks that may run with a `key` at the same time, without an order among them;
              *     default: the kind's setting.
              */
@@ -6122,6 +6179,53 @@ export interface operations {
             };
             /** @description refused */
             422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_v1_nodes: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Servers that share the store in a database */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Nodes"];
+                };
+            };
+            /** @description refused */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description refused */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description refused */
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };
