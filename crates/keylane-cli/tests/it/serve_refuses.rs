@@ -94,7 +94,10 @@ fn conflicting_settings_are_refused_with_a_remedy() {
     for (text, said) in [
         ("", &["there is no kind of job", "[kinds.hello]"][..]),
         ("[kinds.a]\n", &["kinds.a", "`command`, `worker`, `http` or `lease`"]),
-        ("[kinds.a]\ncommand = [\"cat\"]\nhttp = \"http://localhost:1/\"\n", &["kinds.a", "one of"]),
+        (
+            "[kinds.a]\ncommand = [\"cat\"]\nhttp = \"http://localhost:1/\"\n",
+            &["kinds.a", "one of"],
+        ),
         ("[kinds.a]\ncommand = []\n", &["kinds.a", "a program"]),
         ("[kinds.a]\nhttp = \"ftp://a\"\n", &["kinds.a", "not http"]),
         ("[kinds.a]\ncommand = [\"cat\"]\nburst = 2\n", &["kinds.a: `burst`", "add `rate`"]),

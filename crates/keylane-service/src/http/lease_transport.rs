@@ -18,8 +18,15 @@ use crate::lease_runner::{LeaseRunner, LeaseTransport, TransportError};
 use crate::node::{Node, Owner};
 use crate::outgoing_http;
 
-/// Maximum time for the answer of another node: a claim waits for 20 seconds.
-const TIMEOUT: Duration = Duration::from_secs(40);
+/// Returns the maximum time for the answer of another node: a claim waits for 20 seconds, and a heartbeat that is late is sent again
+/// before the lease ends.
+fn timeout(path: &str) -> Duration {
+    Duration::from_secs(match path {
+        "/v1/leases" => 40,
+        "/v1/leases/heartbeat" => 3,
+        _ => 20,
+    })
+}
 
 /// Way to this server's own routes.
 #[derive(Debug)]
@@ -74,7 +81,7 @@ impl LeaseTransport for ToOwner {
         let request = self
             .client
             .post(format!("{}{path}", self.owner.address))
-            .timeout(TIMEOUT)
+            .timeout(timeout(path))
             .header(header::CONTENT_TYPE, "application/json")
             .header(NODE, self.owner.secret.as_str())
             .header(WORKER, HeaderValue::from_static("1"))

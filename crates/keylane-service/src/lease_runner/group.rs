@@ -6,14 +6,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use keylane_process::Registry;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::LeaseRunner;
-use super::lease_api::{LeaseApi, LeaseApiError};
+use super::children::ChildProcesses;
+use super::lease_api::{LeaseApi, LeaseApiError, LeaseTransport};
 use super::leased_attempt::{LeasedAttempt, RunningLease};
-use crate::handle::{BoxFuture, Handler};
+use super::leased_kind::LeasedKind;
+use crate::handle::BoxFuture;
 use crate::wire::{Claim, CompleteResults, HeartbeatBatch, HeartbeatResults, Lease, LeaseEnd};
 
 /// Time that a claim waits for its first lease.
@@ -31,32 +33,25 @@ const MAX_LEASES: usize = 1000;
 /// Size of results and logs from which on a report has no further end, in bytes.
 const REPORT_BYTES: usize = 256 * 1024;
 
-/// A kind as a runner has it.
-#[derive(Clone)]
-pub(super) struct LeasedKind {
-    pub(super) handler: Arc<dyn Handler>,
-    pub(super) log_bytes: usize,
-}
-
-impl PartialEq for LeasedKind {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.handler, &other.handler) && self.log_bytes == other.log_bytes
-    }
-}
-
-impl std::fmt::Debug for LeasedKind {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("LeasedKind").field(&self.handler.sort()).finish()
-    }
+/// What a group runs, and whence it gets it.
+pub(super) struct GroupSettings {
+    pub(super) kinds: Arc<BTreeMap<String, LeasedKind>>,
+    /// Maximum number of attempts at the same time, unless the handler has one.
+    pub(super) slots: usize,
+    /// Way to the owner of the store, if there is one.
+    pub(super) transport: watch::Receiver<Option<Arc<dyn LeaseTransport>>>,
+    pub(super) children: Arc<ChildProcesses>,
+    /// Cancelled when nothing more is to be leased.
+    pub(super) draining: CancellationToken,
+    /// Cancelled when running attempts are to end.
+    pub(super) cancelling: CancellationToken,
 }
 
 /// State of a group's task.
 pub(super) struct Group {
-    runner: LeaseRunner,
-    kinds: Arc<BTreeMap<String, LeasedKind>>,
+    settings: GroupSettings,
     /// Maximum number of attempts at the same time.
     most: usize,
-    draining: CancellationToken,
     /// Attempts from their leases until their ends are known here.
     running: BTreeMap<String, RunningLease>,
     attempts: JoinSet<LeaseEnd>,
@@ -98,18 +93,12 @@ async fn answer<T>(request: Option<&mut BoxFuture<T>>) -> T {
 }
 
 impl Group {
-    pub(super) fn new(
-        runner: LeaseRunner,
-        kinds: Arc<BTreeMap<String, LeasedKind>>,
-        draining: CancellationToken,
-    ) -> Self {
-        let most = kinds.values().find_map(|kind| kind.handler.max_attempts());
-        let most = most.unwrap_or(runner.0.settings.slots).clamp(1, MAX_LEASES);
+    pub(super) fn new(settings: GroupSettings) -> Self {
+        let most = settings.kinds.values().find_map(|kind| kind.handler.max_attempts());
+        let most = most.unwrap_or(settings.slots).clamp(1, MAX_LEASES);
         Group {
-            runner,
-            kinds,
+            settings,
             most,
-            draining,
             running: BTreeMap::new(),
             attempts: JoinSet::new(),
             ended: Vec::new(),
@@ -122,24 +111,18 @@ impl Group {
 
     /// Runs until it is drained, and the server knows all ends.
     pub(super) async fn run(mut self) {
-        let opened = self.runner.children().await;
-        match opened {
+        match self.settings.children.registry().await {
             Ok(children) => self.children = children,
             Err(why) => return tracing::error!("no leased job runs here: {why}"),
         }
-        let mut transport = self.runner.0.transport.subscribe();
-        let cancelling = self.runner.0.cancelling.clone();
+        let mut transport = self.settings.transport.clone();
+        let GroupSettings { draining, cancelling, .. } = &self.settings;
+        let (draining, cancelling) = (draining.clone(), cancelling.clone());
         let mut requests = Requests::default();
         let mut api = transport.borrow_and_update().clone().map(LeaseApi);
         loop {
             self.send(&mut requests, api.as_ref());
-            let is_over = self.draining.is_cancelled()
-                && self.running.is_empty()
-                && self.attempts.is_empty()
-                && self.ended.is_empty()
-                && requests.claim.is_none()
-                && requests.report.is_none();
-            if is_over {
+            if self.is_over(&requests) {
                 return;
             }
             let Requests { claim, report, heartbeat } = &mut requests;
@@ -169,7 +152,7 @@ impl Group {
                     self.forget(std::mem::take(&mut requests));
                 }
                 () = sleep_until(next_wake) => {}
-                () = self.draining.cancelled(), if claim.is_some() => {
+                () = draining.cancelled(), if claim.is_some() => {
                     // Dropped, it gives its leases back.
                     let (sent, _) = claim.take().expect("it is there");
                     self.claimed -= sent.claimed;
@@ -179,6 +162,16 @@ impl Group {
                 }
             }
         }
+    }
+
+    /// Returns whether nothing runs, nothing more is leased, and the server knows all ends.
+    fn is_over(&self, requests: &Requests) -> bool {
+        self.settings.draining.is_cancelled()
+            && self.running.is_empty()
+            && self.attempts.is_empty()
+            && self.ended.is_empty()
+            && requests.claim.is_none()
+            && requests.report.is_none()
     }
 
     /// Returns the moment at which something is to be sent again. `may_beat`: whether a heartbeat can be sent then.
@@ -250,10 +243,10 @@ impl Group {
 
     /// Returns the kinds to claim, and the number of leases. An attempt whose end is being reported takes no place.
     fn to_claim(&self) -> (Vec<String>, usize) {
-        if self.draining.is_cancelled() {
+        if self.settings.draining.is_cancelled() {
             return (Vec::new(), 0);
         }
-        let kinds = self.kinds.keys().filter(|name| !self.refused.contains_key(*name));
+        let kinds = self.settings.kinds.keys().filter(|name| !self.refused.contains_key(*name));
         let kinds: Vec<_> = kinds.cloned().collect();
         let free = self.most.saturating_sub(self.running.len() + self.claimed);
         match kinds.is_empty() {
@@ -302,7 +295,7 @@ impl Group {
             if let Some(problem) = &result.problem {
                 tracing::warn!(
                     lease = end.id,
-                    "the end of a lease does not count: {}",
+                    "the end of a lease does not count, or an earlier report of it did: {}",
                     problem.detail
                 );
             }
@@ -343,8 +336,8 @@ impl Group {
     fn start(&mut self, leases: Vec<Lease>, asked: Instant) {
         for lease in leases {
             let id = lease.id.clone();
-            let Some(kind) = self.kinds.get(&lease.kind).filter(|_| !self.draining.is_cancelled())
-            else {
+            let GroupSettings { kinds, draining, .. } = &self.settings;
+            let Some(kind) = kinds.get(&lease.kind).filter(|_| !draining.is_cancelled()) else {
                 self.ended.push(LeaseEnd { id, release: Some(true), ..LeaseEnd::default() });
                 continue;
             };

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::group::LeasedKind;
+use super::leased_kind::LeasedKind;
 use crate::handle::{
     Attempt, AttemptFailure, AttemptOutput, AttemptProgress, AttemptResult, Step, panicked,
 };

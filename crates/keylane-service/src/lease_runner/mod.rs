@@ -18,9 +18,11 @@
 //! **An end counts once.** A report without an answer is sent again, to the next owner too. A lease that has ended is answered so, and its end is
 //! dropped.
 
+mod children;
 mod group;
 mod lease_api;
 mod leased_attempt;
+mod leased_kind;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,14 +30,16 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use keylane_process::{GuardMechanism, Registry, RegistryOptions};
-use tokio::sync::{OnceCell, watch};
+use keylane_process::GuardMechanism;
+use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use self::group::{Group, LeasedKind};
+use self::children::ChildProcesses;
+use self::group::{Group, GroupSettings};
 pub(crate) use self::lease_api::{LeaseTransport, TransportError};
+use self::leased_kind::LeasedKind;
 use crate::kind::{Kind, KindExecutor};
 
 /// Settings of a [`LeaseRunner`].
@@ -73,7 +77,7 @@ struct RunnerState {
     draining: CancellationToken,
     /// Cancelled when running attempts are to end.
     cancelling: CancellationToken,
-    children: OnceCell<Registry>,
+    children: Arc<ChildProcesses>,
 }
 
 /// A group: the kind that has it alone, or all others.
@@ -89,6 +93,7 @@ impl LeaseRunner {
     /// Creates a runner without kinds.
     #[must_use]
     pub fn new(settings: LeaseRunnerSettings) -> Self {
+        let children = ChildProcesses::new(settings.children.clone(), settings.guard);
         LeaseRunner(Arc::new(RunnerState {
             settings,
             transport: watch::Sender::new(None),
@@ -96,7 +101,7 @@ impl LeaseRunner {
             tasks: TaskTracker::new(),
             draining: CancellationToken::new(),
             cancelling: CancellationToken::new(),
-            children: OnceCell::new(),
+            children: Arc::new(children),
         }))
     }
 
@@ -127,7 +132,14 @@ impl LeaseRunner {
 
     fn start_group(&self, kinds: Arc<BTreeMap<String, LeasedKind>>) -> RunningGroup {
         let draining = self.0.draining.child_token();
-        let group = Group::new(self.clone(), Arc::clone(&kinds), draining.clone());
+        let group = Group::new(GroupSettings {
+            kinds: Arc::clone(&kinds),
+            slots: self.0.settings.slots,
+            transport: self.0.transport.subscribe(),
+            children: Arc::clone(&self.0.children),
+            draining: draining.clone(),
+            cancelling: self.0.cancelling.clone(),
+        });
         self.0.tasks.spawn(group.run());
         RunningGroup { kinds, draining }
     }
@@ -160,20 +172,6 @@ impl LeaseRunner {
     /// Connects the runner with the owner of the store, or with none.
     pub(crate) fn connect(&self, transport: Option<Arc<dyn LeaseTransport>>) {
         self.0.transport.send_replace(transport);
-    }
-
-    /// Returns the registry of the handlers' processes, and opens it before the first of them.
-    async fn children(&self) -> Result<Registry, String> {
-        let settings = &self.0.settings;
-        let open = || async {
-            let Some(path) = settings.children.clone() else { return Ok(Registry::default()) };
-            let report = |text: &str| tracing::warn!("{text}");
-            let options = RegistryOptions::default().guard(settings.guard).tell(report);
-            // It waits for the guard of an earlier process.
-            let opened = tokio::task::spawn_blocking(move || Registry::open(&path, &options)).await;
-            opened.map_err(|panic| panic.to_string())?.map_err(|error| error.to_string())
-        };
-        self.0.children.get_or_try_init(open).await.cloned()
     }
 }
 
