@@ -32,6 +32,11 @@ impl Scheduler {
         };
         let slot = self.by_share[&share];
         let task = match decision.take {
+            Take::Ready if self.may_only_split(slot, now) => {
+                // The allocator has counted a subtask, which stays ready, instead of the split.
+                self.allocator.came(share, 1, 0, now);
+                self.take_split(slot, now)
+            }
             Take::Split => self.take_split(slot, now),
             Take::Ready => self.take_ready(slot),
         };
@@ -81,9 +86,21 @@ impl Scheduler {
         true
     }
 
-    /// Whether the job starts its split or fan-in next.
+    /// Whether the job can start its split or fan-in next.
     fn next_is_step(&self, slot: u32) -> bool {
         matches!(self.jobs[slot].split, StepState::Pending(_)) || self.ready_step(slot).is_some()
+    }
+
+    /// Whether the job has ready subtasks, for which its kind has no free capacity, and a split that has not begun, which needs none.
+    /// A crash during a split can leave both.
+    fn may_only_split(&mut self, slot: u32, now: u64) -> bool {
+        let job = &self.jobs[slot];
+        let id = job.kind;
+        if !matches!(job.split, StepState::Pending(_)) {
+            return false;
+        }
+        let Some(kind) = self.kinds.get(id) else { return false };
+        kind.limits.subtasks_only && !matches!(kind.room(now), KindCapacity::Places(_))
     }
 
     /// The job's split or fan-in, if it is ready: it was started before, or every other subtask has
