@@ -2,8 +2,9 @@
 
 `KEYLANE_BINARY=target/release/keylane python -m build --wheel` makes a wheel for this platform.
 `pip install` of it installs the command `keylane` and the client. `KEYLANE_PLATFORM` names another
-platform, for a binary that was built for one, such as `macosx_11_0_arm64`. Without KEYLANE_BINARY
-the wheel is for every platform, and has the client alone.
+platform, for a binary that was built for one, such as `macosx_11_0_arm64`. `KEYLANE_LICENCES` names
+a folder with the licences of the libraries in the binary. Without KEYLANE_BINARY the wheel is for
+every platform, and has the client alone.
 """
 
 import os
@@ -30,3 +31,6 @@ class CommandHook(BuildHookInterface):  # type: ignore[type-arg]
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{platform}"
         build_data["shared_scripts"] = {str(binary): f"keylane{binary.suffix}"}
+        licences = os.environ.get("KEYLANE_LICENCES")
+        if licences:
+            build_data["shared_data"] = {str(Path(licences).resolve()): "share/doc/keylane"}

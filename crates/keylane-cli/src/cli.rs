@@ -12,7 +12,7 @@ use crate::simulate::SimulateArgs;
 
 /// Runs everything in parallel, except what must stay in order.
 #[derive(Debug, Parser)]
-#[command(name = "keylane", version, arg_required_else_help = true)]
+#[command(name = "keylane", version, long_version = crate::features::version(), arg_required_else_help = true)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,

@@ -19,10 +19,17 @@ use super::settings::{ForeignProgressPolicy, KafkaProtocol, KafkaStart, OffsetMa
 use super::status::PartitionLag;
 use super::topics;
 use super::validated::KafkaMember;
+use crate::features::command_with;
 
 /// Note for the help.
-pub(super) const IN_THIS_BUILD: &str =
-    "This build has Kafka: places can be kafka://HOST:PORT/TOPIC.";
+pub(super) fn note() -> String {
+    let has = "This build has Kafka: places can be kafka://HOST:PORT/TOPIC.";
+    if cfg!(feature = "kafka-tls") {
+        return has.to_owned();
+    }
+    let command = command_with("kafka-tls");
+    format!("{has} It has neither TLS nor SCRAM. For a build with them: `{command}`")
+}
 
 pub(super) fn source(kafka: &KafkaMember) -> anyhow::Result<Box<dyn Source>> {
     Ok(Box::new(KafkaSource::join(settings(kafka)?)?))
@@ -191,9 +198,27 @@ fn with_settings(
         let (name, value) = setting
             .split_once('=')
             .ok_or_else(|| anyhow!("`{setting}` is no setting of the client; write name=value"))?;
+        if !cfg!(feature = "kafka-tls") && needs_tls(name, value) {
+            bail!(
+                "{name} needs TLS, and this keylane was built without it; build it with it: `{}`",
+                command_with("kafka-tls")
+            );
+        }
         client = client.set(name, value);
     }
     Ok(client)
+}
+
+/// Returns whether a setting of the client is in builds with OpenSSL only.
+fn needs_tls(name: &str, value: &str) -> bool {
+    let value = value.to_ascii_uppercase();
+    match name {
+        "security.protocol" => value.contains("SSL"),
+        "sasl.mechanism" | "sasl.mechanisms" => {
+            value.starts_with("SCRAM") || value == "OAUTHBEARER"
+        }
+        _ => name.starts_with("ssl.") || name == "enable.ssl.certificate.verification",
+    }
 }
 
 /// Result of a record that was sent.

@@ -9,9 +9,11 @@ use keylane_stream::journal::Journal;
 use super::kafka;
 use super::status::{PartitionLag, table};
 use crate::exit::ExitOutcome;
+use crate::features;
 
 /// Shows the lag of consumers, and the reasons for it.
 #[derive(Debug, Args)]
+#[command(after_long_help = kafka::note(), mut_args(features::marked))]
 pub(crate) struct LagArgs {
     /// journal:PATH for the stored progress of its groups; kafka://HOST:PORT/TOPIC for the brokers'
     /// view of a --group; or http://ADDRESS of a keylane consume --listen, which also knows the

@@ -1,7 +1,7 @@
 //! Replacement for Kafka in builds without the feature `kafka`: every use returns an error that
 //! names the feature.
 
-use anyhow::bail;
+use anyhow::anyhow;
 use keylane_stream::Record;
 use keylane_stream::dead_letters::DeadLetters;
 use keylane_stream::sink::Sink;
@@ -9,43 +9,50 @@ use keylane_stream::source::Source;
 
 use super::status::PartitionLag;
 use super::validated::KafkaMember;
+use crate::features::command_with;
 
-const WITHOUT: &str = "this keylane was built without Kafka; build it with it: \
-     `cargo build --release -p keylane-cli --features kafka`";
+/// The error of every use.
+fn missing() -> anyhow::Error {
+    anyhow!("this keylane was built without Kafka; build it with it: `{}`", command_with("kafka"))
+}
 
 /// Note for the help.
-pub(super) const IN_THIS_BUILD: &str = "This build has no Kafka: a place kafka://HOST:PORT/TOPIC \
-     is an error. For a build with it: `cargo build --release -p keylane-cli --features kafka`";
+pub(super) fn note() -> String {
+    let command = command_with("kafka");
+    format!(
+        "This build has no Kafka: a place kafka://HOST:PORT/TOPIC is an error. For a build with it: `{command}`"
+    )
+}
 
 pub(super) fn source(_: &KafkaMember) -> anyhow::Result<Box<dyn Source>> {
-    bail!(WITHOUT)
+    Err(missing())
 }
 
 pub(super) fn check(_: &KafkaMember) -> anyhow::Result<()> {
-    bail!(WITHOUT)
+    Err(missing())
 }
 
 pub(super) fn check_output(_: &str, _: &[String]) -> anyhow::Result<()> {
-    bail!(WITHOUT)
+    Err(missing())
 }
 
 pub(super) fn exactly_once(
     _: &KafkaMember,
     _: &str,
 ) -> anyhow::Result<(Box<dyn Source>, Box<dyn Sink>)> {
-    bail!(WITHOUT)
+    Err(missing())
 }
 
 pub(super) fn dead_letters(_: &str, _: &[String]) -> anyhow::Result<Box<dyn DeadLetters>> {
-    bail!(WITHOUT)
+    Err(missing())
 }
 
 pub(super) fn output(_: &str, _: &[String]) -> anyhow::Result<Box<dyn Sink>> {
-    bail!(WITHOUT)
+    Err(missing())
 }
 
 pub(super) fn lags(_: &str, _: &[String], _: &str) -> anyhow::Result<Vec<PartitionLag>> {
-    bail!(WITHOUT)
+    Err(missing())
 }
 
 /// Never constructed.
@@ -55,14 +62,14 @@ pub(super) struct PendingSends {
 
 impl PendingSends {
     pub(super) fn new(_: &str, _: &[String]) -> anyhow::Result<Self> {
-        bail!(WITHOUT)
+        Err(missing())
     }
 
     pub(super) fn append(&mut self, _: &Record) -> anyhow::Result<()> {
-        bail!(WITHOUT)
+        Err(missing())
     }
 
     pub(super) fn settle(&mut self) -> anyhow::Result<()> {
-        bail!(WITHOUT)
+        Err(missing())
     }
 }

@@ -10,8 +10,9 @@ use clap::Args;
 use keylane_stream::Record;
 use keylane_stream::journal::{Journal, PendingAppend};
 
-use super::kafka::PendingSends;
+use super::kafka::{self, PendingSends};
 use crate::exit::ExitOutcome;
+use crate::features;
 use crate::format_args::FormatArgs;
 use crate::input::{InputFile, InputSource};
 use crate::key::{KeyRule, NoKey};
@@ -22,6 +23,7 @@ const ON_THEIR_WAY: usize = 1024;
 /// Appends records to a journal or a topic; on success they are on the disk, or acknowledged by the
 /// brokers.
 #[derive(Debug, Args)]
+#[command(after_long_help = kafka::note(), mut_args(features::marked))]
 pub(crate) struct ProduceArgs {
     /// Destination: journal:PATH, which is created if it does not exist, or
     /// kafka://HOST:PORT/TOPIC.

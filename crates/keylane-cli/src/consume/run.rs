@@ -35,6 +35,7 @@ use super::validated::{self, ConsumePlan, HandlerPlan};
 use super::worker_processes::{ConsumerObserver, WorkerProcesses};
 use super::{batches, config, file_sources, kafka, status_endpoints};
 use crate::exit::ExitOutcome;
+use crate::features;
 use crate::input::FieldLayout;
 use crate::output::StandardOutput;
 use crate::process::{self, ChildProcesses};
@@ -53,7 +54,7 @@ const TICK: Duration = Duration::from_secs(1);
 /// Handles the records of a topic, a journal, a file or a pipe, in parallel across keys and in
 /// order within one; stores its progress and resumes there.
 #[derive(Debug, Args)]
-#[command(after_long_help = format!("{AFTER_HELP}\n\n{}", kafka::IN_THIS_BUILD))]
+#[command(after_long_help = format!("{AFTER_HELP}\n\n{}", kafka::note()), mut_args(features::marked))]
 pub(crate) struct ConsumeArgs {
     /// TOML file with these settings; options of the command line take precedence.
     #[arg(long, value_name = "FILE")]

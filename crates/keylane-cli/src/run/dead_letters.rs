@@ -92,8 +92,8 @@ mod without_streams {
         pub(in crate::run) fn open(place: &str, _input: &str) -> anyhow::Result<Self> {
             path_of(place)?;
             anyhow::bail!(
-                "this build has no dead letters; install one that has them: cargo install --path crates/keylane-cli \
-                 --features consume"
+                "this build has no dead letters; build it with the default features, which have `consume`: {}",
+                crate::features::command_with("consume")
             )
         }
 

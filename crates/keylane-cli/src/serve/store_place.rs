@@ -68,8 +68,8 @@ impl StorePlace {
         _folder: impl FnOnce() -> anyhow::Result<PathBuf>,
     ) -> anyhow::Result<Self> {
         anyhow::bail!(
-            "this build has no PostgreSQL; build it with the feature `postgres`, or with all of the default features: \
-             cargo build --release --bin keylane"
+            "this build has no PostgreSQL; build it with the default features, which have `postgres`: {}",
+            crate::features::command_with("postgres")
         )
     }
 

@@ -163,6 +163,10 @@ impl ClientSettings {
         // Lower levels are for debugging the client.
         config.set_log_level(RDKafkaLogLevel::Warning);
         config.set("client.id", "keylane");
+        // The OpenSSL of a static binary looks for certificates where no system has them.
+        if cfg!(all(feature = "kafka-tls", target_env = "musl")) {
+            config.set("ssl.ca.location", "probe");
+        }
         for (name, value) in defaults {
             config.set(*name, *value);
         }

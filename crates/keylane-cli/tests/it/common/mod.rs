@@ -3,7 +3,7 @@
 
 pub(crate) mod served;
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -40,6 +40,11 @@ impl Outcome {
     }
 }
 
+/// The tested command: the one of this build, or another one in KEYLANE_PROGRAM, such as that of a package.
+fn program() -> OsString {
+    std::env::var_os("KEYLANE_PROGRAM").unwrap_or_else(|| env!("CARGO_BIN_EXE_keylane").into())
+}
+
 /// `keylane run` with these words, its three streams being pipes.
 pub(crate) fn keylane<A: AsRef<OsStr>>(words: impl IntoIterator<Item = A>) -> Command {
     subcommand("run", words)
@@ -50,7 +55,7 @@ pub(crate) fn subcommand<A: AsRef<OsStr>>(
     name: &str,
     words: impl IntoIterator<Item = A>,
 ) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_keylane"));
+    let mut command = Command::new(program());
     command.arg(name).args(words);
     // What one test kills is not to be waited for by what another starts.
     TEMPORARY.with(|folder| command.env("TMPDIR", folder.path()));
