@@ -171,3 +171,105 @@ fn end_of(id: String, answer: AttemptResult, log: &AttemptOutput) -> LeaseEnd {
         },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::value::RawValue;
+
+    use super::*;
+    use crate::handle::{FunctionHandler, Handler};
+    use crate::wire::Timestamp;
+
+    /// Returns an attempt under a lease of this duration, which begins now.
+    fn begun(handler: impl Handler, lasts: Duration) -> (RunningLease, LeasedAttempt) {
+        let kind = LeasedKind { handler: Arc::new(handler), log_bytes: 100 };
+        let lease = Lease {
+            id: "lease_1_2_job_01f8xv0v3w000".into(),
+            job: JobId::new(crate::JobNumber(1), 0, 0).to_string(),
+            kind: "a".into(),
+            number: 2,
+            keys: vec!["k".into()],
+            shared_keys: Vec::new(),
+            attempt: 1,
+            fence: 1,
+            payload: RawValue::from_string("7".into()).unwrap(),
+            traceparent: None,
+            tracestate: None,
+            expires_at: Timestamp(0),
+            expires_in_ms: u64::try_from(lasts.as_millis()).unwrap(),
+            timeout_ms: None,
+        };
+        LeasedAttempt::new(lease, kind, Instant::now(), Registry::default()).unwrap()
+    }
+
+    /// Handler that ends when it is cancelled.
+    fn until_cancelled() -> impl Handler {
+        FunctionHandler::new(|attempt: Attempt| async move {
+            attempt.cancelled.cancelled().await;
+            Err(AttemptFailure::passing("given up"))
+        })
+    }
+
+    const LASTS: Duration = Duration::from_secs(5);
+
+    /// Simulated time passes in milliseconds.
+    #[track_caller]
+    fn assert_took(begin: Instant, expected: Duration) {
+        let took = begin.elapsed();
+        assert!((expected..expected + Duration::from_millis(3)).contains(&took), "{took:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_handler_is_cancelled_before_its_lease_ends() {
+        let (running, attempt) = begun(until_cancelled(), LASTS);
+        let begin = Instant::now();
+        let end = attempt.run().await;
+        assert_took(begin, LASTS * 9 / 10);
+        assert_eq!((end.retry, running.cancel.is_cancelled()), (Some(true), true));
+    }
+
+    /// Otherwise it would run beside the next attempt.
+    #[tokio::test(start_paused = true)]
+    async fn a_handler_that_goes_on_is_dropped_when_its_lease_ends() {
+        let endless = FunctionHandler::new(|_| std::future::pending());
+        let (running, attempt) = begun(endless, LASTS);
+        let begin = Instant::now();
+        let end = attempt.run().await;
+        assert_took(begin, LASTS);
+        assert!(end.error.is_some_and(|why| why.contains("lease")));
+        drop(running);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_heartbeat_lets_the_handler_go_on() {
+        let (mut running, attempt) = begun(until_cancelled(), LASTS);
+        let begin = Instant::now();
+        let ended = tokio::spawn(attempt.run());
+        assert_eq!(running.next_beat, begin + LASTS / 3);
+        sleep_until(running.next_beat).await;
+        running.extend(Instant::now(), LASTS);
+        ended.await.unwrap();
+        let extended = LASTS / 3 + LASTS;
+        assert_took(begin, extended - extended / 10);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_result_is_reported_unless_it_is_too_large() {
+        for (length, fits) in [(1, true), (MAX_RESULT_BYTES, false)] {
+            let answers = FunctionHandler::new(move |_| async move {
+                let text = format!("\"{}\"", "a".repeat(length));
+                Ok(RawValue::from_string(text).ok())
+            });
+            let (_running, attempt) = begun(answers, LASTS);
+            let end = attempt.run().await;
+            assert_eq!((end.result.is_some(), end.retry), (fits, (!fits).then_some(false)));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_panic_is_a_failure() {
+        let panics = FunctionHandler::new(|_| async { panic!("not well") });
+        let (_running, attempt) = begun(panics, LASTS);
+        assert!(attempt.run().await.error.is_some_and(|why| why.contains("not well")));
+    }
+}
