@@ -37,6 +37,7 @@ const FEATURES: [Feature; 2] = [
             "keys",
             "kinds",
             "workers",
+            "nodes",
             "tenants",
             "schedules",
             "webhooks",
