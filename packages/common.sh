@@ -14,7 +14,7 @@ mkdir -p "$out" "$work" "$tools"
 version=$(sed -n '0,/^version = /s/^version = "\(.*\)"/\1/p' Cargo.toml)
 # Of the binaries; each has a package of each kind.
 read -ra architectures <<< "${KEYLANE_ARCHITECTURES:-x86_64 aarch64}"
-features=${KEYLANE_FEATURES:-kafka-tls,mimalloc}
+features=kafka-tls
 
 # All files have the time of the last commit, so that a second build makes the same packages.
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}

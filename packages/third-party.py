@@ -14,7 +14,6 @@ from pathlib import Path
 NAMES = ("licen", "copying", "copyright", "notice", "unlicense")
 # Folders of C libraries inside of crates.
 INNER = {
-    "libmimalloc-sys": ["c_src/mimalloc", "c_src/mimalloc3", "c_src/mimalloc2"],
     "libz-sys": ["src/zlib"],
     "openssl-src": ["openssl"],
     "rdkafka-sys": ["librdkafka"],

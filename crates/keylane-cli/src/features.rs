@@ -37,6 +37,7 @@ const FEATURES: [Feature; 2] = [
             "keys",
             "kinds",
             "workers",
+            "nodes",
             "tenants",
             "schedules",
             "webhooks",
@@ -48,15 +49,14 @@ const FEATURES: [Feature; 2] = [
 ];
 
 /// Features without a subcommand of their own, and whether this build has them.
-const FURTHER: [(&str, bool); 4] = [
+const FURTHER: [(&str, bool); 3] = [
     ("kafka", cfg!(feature = "kafka")),
     ("kafka-tls", cfg!(feature = "kafka-tls")),
-    ("mimalloc", cfg!(feature = "mimalloc")),
     ("postgres", cfg!(feature = "postgres")),
 ];
 
 /// Features that are built only on request.
-const ON_REQUEST: [&str; 3] = ["kafka", "kafka-tls", "mimalloc"];
+const ON_REQUEST: [&str; 2] = ["kafka", "kafka-tls"];
 
 /// All Cargo features, and whether this build has them.
 fn all() -> impl Iterator<Item = (&'static str, bool)> {

@@ -58,10 +58,6 @@ use clap::{CommandFactory, Parser};
 use crate::cli::{Cli, Command};
 use crate::exit::ExitOutcome;
 
-#[cfg(feature = "mimalloc")]
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 fn main() -> ExitCode {
     // Before anything else: as a guard, or as the first process of a container, this does something else.
     if let Some(code) = keylane_process::enter().or_else(keylane_process::enter_as_init) {
