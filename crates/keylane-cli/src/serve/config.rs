@@ -503,8 +503,8 @@ mod tests {
         let of_kinds = |text: &str| format!("{:#}", config(text).unwrap().kinds().unwrap_err());
         assert!(of_kinds("").contains("there is no kind"));
         assert!(of_kinds("[kinds.a]").contains("kinds.a: nothing does its work"));
-        let two = of_kinds("[kinds.a]\ncommand = [\"a\"]\nlease = \"1s\"");
-        assert!(two.contains("`command` and `lease` are set; keep one"), "{two}");
+        let two = of_kinds("[kinds.a]\ncommand = [\"a\"]\nhttp = \"http://a/\"");
+        assert!(two.contains("`command` and `http` are set; keep one"), "{two}");
         assert!(of_kinds("[kinds.a]\ncommand = []").contains("a program"));
         let step = "[kinds.a]\nlease = \"1s\"\nfan_in = { http = \"http://a/\", env = [] }";
         assert!(of_kinds(step).contains("kinds.a: fan_in: `env`"));
