@@ -59,7 +59,11 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Returns the tasks that have run for at least `than`, the longest first.
     pub(crate) fn stalled(&self, than: Duration) -> Vec<(TaskId, Stalled<K>)> {
         let mut stalled = self.stalled_on_workers(than);
-        stalled.extend(self.stalled_turns(than));
+        let turns = self.stalled_turns(than);
+        // A worker may have left its task meanwhile, which is then among the turns too.
+        let is_turn = |it: &OrderPosition| turns.iter().any(|turn| turn.position.is(it));
+        stalled.retain(|one| !is_turn(&one.position));
+        stalled.extend(turns);
         // While nothing is locked: each check locks the shards, one at a time.
         let is_stalled = |its: &OrderPosition| stalled.iter().any(|one| one.position.is(its));
         let in_cycles = tasks_in_cycles(self.address(), is_stalled);
