@@ -42,6 +42,9 @@ export class Engine extends EventEmitter {
   events = [];
   kinds = [];
   workers = [];
+
+  /** Servers that share the store: none, as with a file. */
+  nodes = [];
   webhooks = [];
   tenants = [{ name: "default", configured: false, weight: 1, min_workers: 0, jobs: 0, running: 0, unfinished: 0 }];
   totals = { succeeded: 0, failed: 0, cancelled: 0, superseded: 0, retried: 0 };

@@ -153,6 +153,7 @@ function route(state, method, url, body) {
   }
   if (name === "kinds") return kinds(engine, id, verb);
   if (name === "webhooks") return webhooks(engine, method, url, id);
+  if (name === "nodes") return [200, { items: engine.nodes }];
   if (name === "workers") return [200, page(engine.workers, url)];
   if (name === "tenants") return [200, { items: engine.tenants }];
   if (name === "timeline")
