@@ -25,12 +25,20 @@ fn start(family: &Family) -> Served {
     Served::with_config(&config, &[])
 }
 
+/// Submits a subtask of the command and waits until its first attempt has begun and is on the disk.
+#[track_caller]
+fn begin_attempt(server: &Served, family: &Family) {
+    server.submit(&["command", "--key", "ann"]);
+    assert_eq!(family.next(), "1");
+    // Starts of attempts are written behind; this is answered when all before it is on the disk.
+    server.run(&["keys", "resume", "ann"]).expect(0, &[]);
+}
+
 #[test]
 fn the_next_attempt_waits_until_the_commands_of_a_killed_server_have_ended() {
     let mut family = Family::new();
     let server = start(&family);
-    server.submit(&["command", "--key", "ann"]);
-    assert_eq!(family.next(), "1");
+    begin_attempt(&server, &family);
     server.kill();
     let server = start(&family);
     assert_eq!(family.next(), "2");
@@ -43,8 +51,7 @@ fn the_next_attempt_waits_until_the_commands_of_a_killed_server_have_ended() {
 fn the_next_start_ends_the_commands_itself_if_the_guard_was_killed_too() {
     let mut family = Family::new();
     let server = start(&family);
-    server.submit(&["command", "--key", "ann"]);
-    assert_eq!(family.next(), "1");
+    begin_attempt(&server, &family);
     kill_with_guard(server.pid());
     server.kill();
     let server = start(&family);
