@@ -21,6 +21,8 @@ mod features;
 mod format_args;
 mod hints;
 mod hot_keys;
+#[cfg(any(feature = "consume", feature = "service"))]
+mod http_client;
 mod input;
 mod key;
 mod key_counts;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use reqwest::header::{HeaderMap, RETRY_AFTER};
-use reqwest::{ClientBuilder, Response, redirect};
+use reqwest::{Client, ClientBuilder, Response, Url, redirect};
 
 /// Returns a client that follows no redirect: a redirected POST can turn into a GET without the body, or go to an address
 /// that was not checked.
@@ -14,6 +14,22 @@ pub(crate) fn client() -> ClientBuilder {
         .connect_timeout(Duration::from_secs(10))
         .redirect(redirect::Policy::none())
         .user_agent(concat!("keylane/", env!("CARGO_PKG_VERSION")))
+}
+
+/// Builds a client for one address. A machine without the certificates of authorities, such as a minimal container, can send to
+/// `http://` all the same.
+///
+/// # Errors
+/// If the system cannot provide one.
+pub(crate) fn client_for(
+    url: &Url,
+    set: impl Fn(ClientBuilder) -> ClientBuilder,
+) -> Result<Client, reqwest::Error> {
+    let built = set(client()).build();
+    match url.scheme() {
+        "http" => built.or_else(|_| set(client()).tls_certs_only([]).build()),
+        _ => built,
+    }
 }
 
 /// Returns the text of an error with its causes, without the URL, which may have a password.

@@ -13,6 +13,7 @@ use serde::de::DeserializeOwned;
 use super::error::{ErrorResponse, RequestError};
 use super::options::ServerArgs;
 use super::tls_errors;
+use crate::http_client;
 
 /// Timeout of a connection.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
@@ -49,26 +50,24 @@ impl ServerResponse {
 
 impl ServerClient {
     pub(super) fn new(args: &ServerArgs) -> anyhow::Result<Self> {
-        // An error means that a provider is installed already, which is fine.
-        let _ = rustls::crypto::ring::default_provider().install_default();
         let base = args.address()?;
         let mut headers = HeaderMap::new();
         if let Some(token) = args.token()? {
             headers.insert(AUTHORIZATION, token);
         }
-        let mut client = reqwest::Client::builder()
-            .connect_timeout(CONNECT_WITHIN)
-            // An upload may take hours: only a peer that is gone ends it.
-            .tcp_keepalive(Duration::from_secs(30))
-            .default_headers(headers)
-            // The token is for this server.
-            .redirect(redirect::Policy::none())
-            .user_agent(concat!("keylane/", env!("CARGO_PKG_VERSION")));
-        if is_loopback(&base) {
+        let client = http_client::client_for(&base, |client| {
+            let client = client
+                .connect_timeout(CONNECT_WITHIN)
+                // An upload may take hours: only a peer that is gone ends it.
+                .tcp_keepalive(Duration::from_secs(30))
+                .default_headers(headers.clone())
+                // The token is for this server.
+                .redirect(redirect::Policy::none())
+                .user_agent(concat!("keylane/", env!("CARGO_PKG_VERSION")));
             // A server on this machine is never behind a proxy.
-            client = client.no_proxy();
-        }
-        Ok(ServerClient { client: client.build().context("cannot prepare for HTTP")?, base })
+            if is_loopback(&base) { client.no_proxy() } else { client }
+        })?;
+        Ok(ServerClient { client, base })
     }
 
     /// URL of a path, each word of which is one segment.

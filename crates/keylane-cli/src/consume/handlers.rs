@@ -23,6 +23,7 @@ use super::metadata;
 use super::payloads::UnfitPayload;
 use super::settings::PayloadAs;
 use super::validated::FailureClass;
+use crate::http_client;
 use crate::input::FieldLayout;
 use crate::output::{NotWritten, StandardOutput};
 use crate::process::{self, ChildProcesses, CommandEnder, CommandResult, SlotNumbers};
@@ -386,16 +387,14 @@ impl HttpHandler {
         keys: Arc<KeyExtractor>,
         payload: PayloadAs,
     ) -> anyhow::Result<Self> {
-        // An error means that a provider is installed already, which is fine.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let client = reqwest::Client::builder()
-            .timeout(timeout)
-            // A redirected POST can turn into a GET without the record.
-            .redirect(redirect::Policy::none())
-            .user_agent(concat!("keylane/", env!("CARGO_PKG_VERSION")))
-            .build()
-            .context("cannot prepare for HTTP")?;
         let url = Url::parse(url).with_context(|| format!("`{url}` is no address"))?;
+        let client = http_client::client_for(&url, |client| {
+            client
+                .timeout(timeout)
+                // A redirected POST can turn into a GET without the record.
+                .redirect(redirect::Policy::none())
+                .user_agent(concat!("keylane/", env!("CARGO_PKG_VERSION")))
+        })?;
         Ok(HttpHandler { client, url, keys, payload })
     }
 

@@ -277,3 +277,29 @@ impl PendingSends {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::needs_tls;
+
+    #[test]
+    fn settings_of_tls_and_of_scram_need_a_build_with_openssl() {
+        for (name, value) in [
+            ("security.protocol", "ssl"),
+            ("security.protocol", "SASL_SSL"),
+            ("sasl.mechanism", "SCRAM-SHA-512"),
+            ("sasl.mechanisms", "oauthbearer"),
+            ("ssl.ca.location", "ca.pem"),
+            ("enable.ssl.certificate.verification", "false"),
+        ] {
+            assert!(needs_tls(name, value), "{name}={value}");
+        }
+        for (name, value) in [
+            ("security.protocol", "SASL_PLAINTEXT"),
+            ("sasl.mechanism", "PLAIN"),
+            ("client.id", "ssl"),
+        ] {
+            assert!(!needs_tls(name, value), "{name}={value}");
+        }
+    }
+}

@@ -5,11 +5,13 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::Args;
 use keylane_stream::journal::Journal;
+use reqwest::{ClientBuilder, Url};
 
 use super::kafka;
 use super::status::{PartitionLag, table};
 use crate::exit::ExitOutcome;
 use crate::features;
+use crate::http_client;
 
 /// Shows the lag of consumers, and the reasons for it.
 #[derive(Debug, Args)]
@@ -86,12 +88,13 @@ fn stored(path: &str, group: Option<&str>) -> anyhow::Result<Vec<PartitionLag>> 
 }
 
 fn asked(address: &str) -> anyhow::Result<Vec<PartitionLag>> {
-    let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let client = reqwest::Client::builder().timeout(Duration::from_secs(10)).build()?;
         let url = format!("{}/lag", address.trim_end_matches('/'));
-        let answer = client.get(&url).send().await;
+        let url = Url::parse(&url).with_context(|| format!("`{address}` is no address"))?;
+        let set = |client: ClientBuilder| client.timeout(Duration::from_secs(10));
+        let client = http_client::client_for(&url, set)?;
+        let answer = client.get(url).send().await;
         let answer = answer.with_context(|| format!("cannot ask {address}; is it --listen?"))?;
         let status = answer.status();
         let body = answer.bytes().await?;

@@ -45,6 +45,7 @@ mod kafka_tls;
 #[cfg(feature = "kafka")]
 mod kafka_topics;
 mod mock;
+mod no_certificates;
 mod old_names;
 mod older_files;
 mod ops;

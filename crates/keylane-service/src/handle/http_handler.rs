@@ -52,7 +52,7 @@ impl HttpHandler {
         if !matches!(url.scheme(), "http" | "https") {
             return Err(failed(format!("`{}` is not http or https", url.scheme())));
         }
-        let client = outgoing_http::client().build();
+        let client = outgoing_http::client_for(&url, |client| client);
         let client = client.map_err(|error| failed(outgoing_http::text_of(error)))?;
         Ok(HttpHandler { client, url })
     }

@@ -45,16 +45,17 @@ impl SpanExporter {
     /// Sends spans until the service stops.
     pub(in crate::engine) async fn run(self) {
         let Some(settings) = &self.traces.settings else { return };
-        let client = match outgoing_http::client().timeout(TIMEOUT).build() {
-            Ok(client) => client,
-            Err(error) => {
-                let error = outgoing_http::text_of(error);
-                return tracing::error!(
-                    error,
-                    "spans are not sent, because there is no HTTP client"
-                );
-            }
-        };
+        let client =
+            match outgoing_http::client_for(&settings.url, |client| client.timeout(TIMEOUT)) {
+                Ok(client) => client,
+                Err(error) => {
+                    let error = outgoing_http::text_of(error);
+                    return tracing::error!(
+                        error,
+                        "spans are not sent, because there is no HTTP client"
+                    );
+                }
+            };
         let mut failures = 0;
         while !self.stopped.is_cancelled() {
             tokio::select! {
