@@ -22,7 +22,7 @@ def is_alive(url: str) -> bool:
 
 @pytest.fixture
 def cluster(database_url: str, keylane_kinds: Kinds, tmp_path: Path) -> Iterator[list[Server]]:
-    """The server that runs the jobs, and one that waits."""
+    """The server that owns the store, and one that waits."""
     servers = []
     try:
         for number in range(2):

@@ -2,8 +2,8 @@
 """Measures kinds with a lease at one server and at three: leased_servers.py KEYLANE FLIGHTS [ROUNDS]
 
 FLIGHTS is a table of flights, such as examples/data/flights-2013-week1.csv. Each round submits it, with the aircraft as the key, to new
-servers with a store in a new PostgreSQL (from Debian's packages, not as root or with setpriv): without a lease at one server, with
-one at one server, and with one at three. Each server has two long-lived workers that answer at once. Prints the subtasks per second: medians and ranges.
+servers with new databases: without a lease at one server, with one at one server, and with one at three. Each server has two long-lived
+workers that answer at once. PostgreSQL is started from Debian's package. Prints the subtasks per second: medians and ranges.
 """
 
 import json
@@ -35,7 +35,7 @@ def as_owner(command):
 
 
 def started(program, folder, database, number, lease):
-    """Starts a server, and waits until it runs the jobs or knows the server that does."""
+    """Starts a server, and waits until it owns the store or knows the server that does."""
     folder.mkdir()
     config, log = folder / "keylane.toml", folder / "log"
     config.write_text(
@@ -45,7 +45,7 @@ def started(program, folder, database, number, lease):
     )
     with log.open("w") as output:
         server = subprocess.Popen([program, "serve", "--config", config], stdout=output, stderr=output)
-    while not any(text in log.read_text() for text in ["dashboard", "runs the jobs"]):
+    while not any(text in log.read_text() for text in ["dashboard", "owns the store"]):
         if server.poll() is not None:
             raise RuntimeError(log.read_text())
         time.sleep(0.05)

@@ -106,9 +106,9 @@ impl Kind {
         Kind::with(KindExecutor::Lease { lasts, handler: None })
     }
 
-    /// Returns a kind whose subtasks are leased, and whose handler each server of the store calls. `lasts` is the duration of a lease
-    /// without a heartbeat, which a server sends three times in that.
-    pub fn shared(lasts: Duration, handler: impl Handler) -> Self {
+    /// Returns a kind that runs at all servers of a store: each leases subtasks, and calls the handler. `lasts` is the duration of a lease without a
+    /// heartbeat. A server sends three heartbeats in that time.
+    pub fn on_all_servers(lasts: Duration, handler: impl Handler) -> Self {
         Kind::with(KindExecutor::Lease { lasts, handler: Some(Arc::new(handler)) })
     }
 

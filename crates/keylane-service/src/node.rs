@@ -55,6 +55,19 @@ pub(crate) struct Owner {
     pub(crate) secret: NodeSecret,
 }
 
+/// Node in the list of those that share a store.
+#[derive(Clone, Debug)]
+pub(crate) struct ListedNode {
+    /// Address at which the others reach it.
+    pub(crate) address: String,
+    /// Version of the program.
+    pub(crate) version: String,
+    /// Whether it owns the store.
+    pub(crate) is_owner: bool,
+    /// Time since it wrote its row, by the clock of the database, in milliseconds.
+    pub(crate) silent_ms: u64,
+}
+
 /// Random text that a node writes to the database.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct NodeSecret(Arc<str>);

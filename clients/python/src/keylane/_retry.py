@@ -21,7 +21,7 @@ MAX_PAUSE = 5.0
 # A proxy could not get an answer (502, 504), or the server cannot do it now. Requests carry an
 # idempotency key or have no effect when repeated, so that all of these may be sent again.
 PASSING = frozenset({429, 502, 503, 504, 507})
-# With these another server of the cluster may do it: the one that runs the jobs.
+# With these another server of the cluster may do it: the owner of the store.
 ELSEWHERE = frozenset({502, 503, 504})
 
 

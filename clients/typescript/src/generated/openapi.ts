@@ -1242,7 +1242,7 @@ export interface components {
         HeartbeatBatch: {
             /** @description Ids of the leases to extend: from 1 to 1000. */
             leases: string[];
-            /** @description Progress of attempts, from 0 to 1, by the ids of their leases. */
+            /** @description Progress of attempts, from 0 to 1, by the ids of their leases. It counts for leases in `leases` only. */
             progress?: {
                 [key: string]: number;
             };
@@ -1754,7 +1754,7 @@ export interface components {
             address: string;
             /** @description Time at which it last wrote to the database that it is there: it does so every few seconds. A minute later it is no longer listed. */
             last_contact: components["schemas"]["Timestamp"];
-            /** @description Whether it decides what runs. The others forward requests to it. */
+            /** @description Whether it owns the store and decides what runs. The others forward requests to it. */
             owner: boolean;
             /** @description Version of the program. */
             version: string;

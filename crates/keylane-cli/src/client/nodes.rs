@@ -11,7 +11,7 @@ use super::render::{age, plain, table};
 use super::server_client::{ServerClient, block_on};
 use crate::exit::ExitOutcome;
 
-/// Lists the servers that share a store in a database, with the one that decides what runs.
+/// Lists the servers that share a store in a database, and which of them is the owner.
 #[derive(Debug, Args)]
 #[command(after_long_help = AFTER_HELP)]
 pub(crate) struct NodesArgs {
@@ -44,7 +44,7 @@ const COLUMNS: [&str; 4] = ["SERVER", "ROLE", "VERSION", "SEEN"];
 fn row(node: &NodeView, now: Timestamp) -> Vec<String> {
     vec![
         plain(&node.address).into_owned(),
-        if node.owner { "owner" } else { "stands by" }.to_owned(),
+        if node.owner { "owner" } else { "waits" }.to_owned(),
         plain(&node.version).into_owned(),
         age(node.last_contact, now),
     ]

@@ -20,13 +20,13 @@ pub(super) struct Announcement<'a> {
     pub(super) settings: &'a HttpSettings,
 }
 
-/// Prints that requests are forwarded to the server at `owner`, which runs the jobs.
+/// Prints that requests are forwarded to the server at `owner`, which owns the store.
 pub(super) fn print_forwarding(listening: SocketAddr, owner: &NodeAddress) {
     let scheme = if owner.is_encrypted() { "https" } else { "http" };
     let mut out = stdout();
     let _ = writeln!(
         out,
-        "keylane: listening on {scheme}://{listening}\nkeylane: the server at {owner} runs the jobs; requests are forwarded to it"
+        "keylane: listening on {scheme}://{listening}\nkeylane: the server at {owner} owns the store; requests are forwarded to it"
     );
     let _ = out.flush();
 }

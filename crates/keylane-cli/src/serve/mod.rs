@@ -79,7 +79,7 @@ pub(crate) struct ServeArgs {
     /// (XDG_DATA_HOME, or ~/.local/share).
     ///
     /// Or the address of a PostgreSQL database, such as postgres://user@host/database?sslmode=verify-full: several
-    /// servers can share one. One at a time runs the jobs, the others forward requests to it, and one of them takes over when it ends.
+    /// servers can share one. One at a time owns it and decides what runs, the others forward requests to it, and one of them takes over when it ends.
     #[arg(long, value_name = "FILE|ADDRESS")]
     store: Option<PathBuf>,
 

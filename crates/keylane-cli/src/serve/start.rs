@@ -169,9 +169,9 @@ impl Waiting<'_> {
     fn reload(&mut self, reloads: &reload::ReloadState) {
         self.is_reload_due = true;
         match reloads.certificate().and_then(|tls| Ok(self.server.reload(tls)?)) {
-            Ok(()) => {
-                say("reloaded the certificate; the rest is reloaded when this server runs the jobs")
-            }
+            Ok(()) => say(
+                "reloaded the certificate; the rest is reloaded when this server owns the store",
+            ),
             Err(error) => say(format_args!("not reloaded, and all goes on as before: {error:#}")),
         }
     }

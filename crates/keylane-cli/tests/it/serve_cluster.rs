@@ -70,14 +70,14 @@ fn a_client_of_one_server_is_served_while_the_others_are_stopped_and_killed() {
     let cluster = Cluster { database, folder: tempfile::tempdir().unwrap() };
     let first = cluster.server("first");
     let mut front = cluster.server("front");
-    prints(&mut front, &format!("the server at http://{} runs the jobs", first.address));
+    prints(&mut front, &format!("the server at http://{} owns the store", first.address));
     let submit = ["submit", "echo", "--key", "k", "--payload", "7", "--wait"];
     front.run(&submit).expect(0, &[]);
     let mut listed = String::new();
     while listed.lines().count() < 3 {
         listed = front.run(&["nodes"]).expect(0, &[]).stdout.clone();
     }
-    for (server, role) in [(&first, "owner"), (&front, "stands by")] {
+    for (server, role) in [(&first, "owner"), (&front, "waits")] {
         let line = listed.lines().find(|line| line.contains(&server.address)).unwrap();
         assert!(line.contains(role), "{listed}");
     }
@@ -89,7 +89,7 @@ fn a_client_of_one_server_is_served_while_the_others_are_stopped_and_killed() {
 
     // The killed one comes back, and waits.
     let mut first = cluster.server("first");
-    prints(&mut first, &format!("the server at http://{} runs the jobs", front.address));
+    prints(&mut first, &format!("the server at http://{} owns the store", front.address));
     first.run(&submit).expect(0, &[]);
     front.signal(Signal::TERM);
     front.end().expect(0, &["stopping"]);
@@ -160,7 +160,7 @@ fn commands_with_a_lease_run_at_all_servers_and_go_on_while_the_owner_is_killed(
     let mut commands = Commands::new(&cluster, &["first", "front"]);
     let first = cluster.server("first");
     let mut front = cluster.server("front");
-    prints(&mut front, &format!("the server at http://{} runs the jobs", first.address));
+    prints(&mut front, &format!("the server at http://{} owns the store", first.address));
     let job = |key: &str| {
         let job = front.run(&["submit", "shared", "--key", key]);
         job.expect(0, &[]).stdout.split_whitespace().last().unwrap().to_owned()

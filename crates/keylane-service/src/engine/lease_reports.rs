@@ -58,14 +58,14 @@ impl RemoteWorkers {
     /// Renews leases for a caller with this token, and records the progress of their attempts. Returns the result of each.
     pub(crate) fn heartbeat(
         &self,
-        leases: &[(String, Option<f64>)],
+        leases: &[(Option<f64>, String)],
         token: &WorkerToken,
     ) -> Vec<Result<HeartbeatResponse, RequestError>> {
         let mut engine = self.state.lock();
         let mut results = Vec::with_capacity(leases.len());
         for part in leases.chunks(AT_ONCE) {
             let at = self.heard(token);
-            results.extend(part.iter().map(|(id, progress)| beat(&mut engine, id, *progress, at)));
+            results.extend(part.iter().map(|(progress, id)| beat(&mut engine, id, *progress, at)));
             MutexGuard::bump(&mut engine);
         }
         results

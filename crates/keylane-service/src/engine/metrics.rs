@@ -77,7 +77,7 @@ impl Metrics<'_> {
         to.metric(
             "owner",
             "gauge",
-            "Whether this server runs the jobs of the store: 1, or 0 while it waits.",
+            "Whether this server owns the store: 1, or 0 while it waits.",
             &[("", 1.0)],
         )?;
         to.metric(

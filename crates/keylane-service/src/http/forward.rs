@@ -68,7 +68,7 @@ pub(super) fn router(node: Node, upgraded: TaskTracker, closing: CancellationTok
 
 /// Metrics of a node that waits: those of the jobs are at the owner.
 async fn metrics() -> Response {
-    let text = "# HELP keylane_owner Whether this server runs the jobs of the store: 1, or 0 while it waits.\n\
+    let text = "# HELP keylane_owner Whether this server owns the store: 1, or 0 while it waits.\n\
                 # TYPE keylane_owner gauge\nkeylane_owner 0\n";
     let plain = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     ([(header::CONTENT_TYPE, plain)], text).into_response()
@@ -95,14 +95,12 @@ impl Forwarder {
     async fn answer(&self, request: Request) -> Result<Response, ApiError> {
         if request.headers().contains_key(NODE) {
             // Of a node that has not seen yet that this one is no owner any more, or not one yet.
-            return Err(unavailable(
-                "the server that runs the jobs has changed; send the request again",
-            ));
+            return Err(unavailable("the owner of the store has changed; send the request again"));
         }
         let owner = self.node.owner();
         let Some(target) = owner.borrow().clone() else {
             return Err(unavailable(
-                "no server runs the jobs yet; one of those that wait begins within seconds",
+                "no server owns the store yet; one of those that wait takes it over within seconds",
             ));
         };
         tokio::select! {
@@ -238,7 +236,7 @@ fn without_connection(mut headers: HeaderMap) -> HeaderMap {
 fn failure(error: reqwest::Error) -> ApiError {
     match error.is_connect() {
         true => unavailable(&format!(
-            "the server that runs the jobs cannot be reached: {}; another one begins within seconds if it has ended",
+            "the owner of the store cannot be reached: {}; another server takes over within seconds if it has ended",
             outgoing_http::text_of(error)
         )),
         false => unknown_outcome(),
@@ -247,7 +245,7 @@ fn failure(error: reqwest::Error) -> ApiError {
 
 fn unknown_outcome() -> ApiError {
     unavailable(
-        "the server that runs the jobs has ended before its answer, and may have executed the request; \
+        "the owner of the store has ended before its answer, and may have executed the request; \
          with an idempotency key it can be sent again",
     )
 }

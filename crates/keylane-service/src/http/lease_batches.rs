@@ -10,6 +10,7 @@ use super::leases::{MAX_RESULT_BYTES, check_progress, failure, work_request};
 use super::problem::ApiError;
 use super::token_kinds::worker_token;
 use crate::engine::{LeaseOutcome, LeaseReport, MAX_LEASES};
+use crate::job_definition::pointer;
 use crate::request_error::RequestError;
 use crate::wire::{
     CompleteBatch, CompleteResult, CompleteResults, HeartbeatBatch, HeartbeatResponse,
@@ -35,15 +36,10 @@ async fn heartbeat(
     check_count(leases.len())?;
     let progress = progress.unwrap_or_default();
     for (id, fraction) in &progress {
-        check_progress(*fraction, &format!("/progress/{id}"))?;
+        check_progress(*fraction, &pointer("/progress", id))?;
     }
-    let leases: Vec<_> = leases
-        .into_iter()
-        .map(|id| {
-            let fraction = progress.get(&id).copied();
-            (id, fraction)
-        })
-        .collect();
+    let progress_of = |id: String| (progress.get(&id).copied(), id);
+    let leases: Vec<_> = leases.into_iter().map(progress_of).collect();
     let results = state.core.remote_workers.heartbeat(&leases, &worker_token(&caller));
     Ok(Json(HeartbeatResults { items: results.into_iter().map(extended).collect() }))
 }

@@ -85,7 +85,7 @@ async fn heartbeat(
     let HeartbeatRequest { progress } = read_optional_body(request).await?;
     progress.into_iter().try_for_each(|fraction| check_progress(fraction, "/progress"))?;
     let token = worker_token(&caller);
-    Ok(Json(state.core.remote_workers.heartbeat(&[(id, progress)], &token).remove(0)?))
+    Ok(Json(state.core.remote_workers.heartbeat(&[(progress, id)], &token).remove(0)?))
 }
 
 async fn complete(

@@ -59,10 +59,12 @@ pub(super) struct Group {
     ended: Vec<LeaseEnd>,
     /// Number of leases that the claims under way can bring.
     claimed: usize,
-    /// Kinds that the server does not lease, with the moment at which they are asked for again.
+    /// Kinds that the server does not lease, or whose leases cannot be used, with the moment at which they are asked for again.
     refused: BTreeMap<String, Instant>,
     /// Before that nothing is sent, because the last request had no answer.
     pause_until: Option<Instant>,
+    /// Whether the log says that requests have no answer, until one has.
+    is_told: bool,
     children: Registry,
 }
 
@@ -95,7 +97,7 @@ async fn answer<T>(request: Option<&mut BoxFuture<T>>) -> T {
 impl Group {
     pub(super) fn new(settings: GroupSettings) -> Self {
         let most = settings.kinds.values().find_map(|kind| kind.handler.max_attempts());
-        let most = most.unwrap_or(settings.slots).clamp(1, MAX_LEASES);
+        let most = most.unwrap_or(settings.slots).max(1);
         Group {
             settings,
             most,
@@ -105,6 +107,7 @@ impl Group {
             claimed: 0,
             refused: BTreeMap::new(),
             pause_until: None,
+            is_told: false,
             children: Registry::default(),
         }
     }
@@ -192,19 +195,17 @@ impl Group {
         self.refused.retain(|_, until| *until > now);
         let sent = |kinds: Vec<String>, claimed| Sent { at: now, kinds, claimed };
         if requests.report.is_none() && !self.ended.is_empty() {
-            let mut ends = self.take_ends();
+            let ends = self.take_ends();
             let (kinds, claimed) = self.to_claim();
             self.claimed += claimed;
-            let most = u32::try_from(claimed).unwrap_or(u32::MAX);
-            let request = api.report(&mut ends, kinds.clone(), most);
+            let (ends, request) = api.report(ends, kinds.clone(), claimed);
             requests.report = Some((sent(kinds, claimed), ends, request));
         }
         if requests.claim.is_none() {
             let (kinds, claimed) = self.to_claim();
             if claimed > 0 {
                 self.claimed += claimed;
-                let most = u32::try_from(claimed).unwrap_or(u32::MAX);
-                let request = api.claim(kinds.clone(), most, CLAIM_WAIT);
+                let request = api.claim(kinds.clone(), claimed, CLAIM_WAIT);
                 requests.claim = Some((sent(kinds, claimed), request));
             }
         }
@@ -251,7 +252,7 @@ impl Group {
         let free = self.most.saturating_sub(self.running.len() + self.claimed);
         match kinds.is_empty() {
             true => (kinds, 0),
-            false => (kinds, free),
+            false => (kinds, free.min(MAX_LEASES)),
         }
     }
 
@@ -267,7 +268,10 @@ impl Group {
     fn claim_answered(&mut self, sent: Sent, answer: Result<Claim, LeaseApiError>) {
         self.claimed -= sent.claimed;
         match answer {
-            Ok(Claim { leases }) => self.start(leases, sent.at),
+            Ok(Claim { leases }) => {
+                self.is_told = false;
+                self.start(leases, sent.at);
+            }
             Err(error) => self.note_error(&sent.kinds, &error),
         }
     }
@@ -323,7 +327,10 @@ impl Group {
                     }
                 }
                 _ => {
-                    tracing::debug!(lease = id, "a lease has ended before its attempt");
+                    tracing::info!(
+                        lease = id,
+                        "a lease has ended before its attempt, which is cancelled"
+                    );
                     lease.cancel.cancel();
                     // Its end is not reported.
                     self.running.remove(id);
@@ -335,7 +342,7 @@ impl Group {
     /// Starts the attempts of leases that were asked for at `asked`.
     fn start(&mut self, leases: Vec<Lease>, asked: Instant) {
         for lease in leases {
-            let id = lease.id.clone();
+            let (id, kind_name) = (lease.id.clone(), lease.kind.clone());
             let GroupSettings { kinds, draining, .. } = &self.settings;
             let Some(kind) = kinds.get(&lease.kind).filter(|_| !draining.is_cancelled()) else {
                 self.ended.push(LeaseEnd { id, release: Some(true), ..LeaseEnd::default() });
@@ -347,8 +354,9 @@ impl Group {
                     self.attempts.spawn(attempt.run());
                 }
                 Err(why) => {
-                    let error = Some(format!("the lease cannot be read: {why}"));
-                    self.ended.push(LeaseEnd { id, error, ..LeaseEnd::default() });
+                    tracing::warn!(lease = id, "a lease is given back: {why}");
+                    self.refused.insert(kind_name, Instant::now() + REFUSED_FOR);
+                    self.ended.push(LeaseEnd { id, release: Some(true), ..LeaseEnd::default() });
                 }
             }
         }
@@ -366,7 +374,9 @@ impl Group {
                 self.refused.insert(kinds[*place].clone(), now + REFUSED_FOR);
             }
             error => {
-                tracing::debug!(%error, "a request about leases has no answer");
+                if !std::mem::replace(&mut self.is_told, true) {
+                    tracing::warn!(%error, "the owner of the store gives no leases now; this is tried again");
+                }
                 self.pause_until = Some(now + PAUSE);
             }
         }

@@ -52,7 +52,8 @@ impl fmt::Display for LeaseApiError {
 pub(super) struct LeaseApi(pub(super) Arc<dyn LeaseTransport>);
 
 impl LeaseApi {
-    fn claim_request(&self, kinds: Vec<String>, max: u32, wait: Duration) -> ClaimRequest {
+    fn claim_request(&self, kinds: Vec<String>, max: usize, wait: Duration) -> ClaimRequest {
+        let max = u32::try_from(max).unwrap_or(u32::MAX);
         let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
         let worker = Some(self.0.worker());
         ClaimRequest { kinds, max: Some(max), wait_ms: Some(wait_ms), worker }
@@ -62,24 +63,23 @@ impl LeaseApi {
     pub(super) fn claim(
         &self,
         kinds: Vec<String>,
-        max: u32,
+        max: usize,
         wait: Duration,
     ) -> BoxFuture<Result<Claim, LeaseApiError>> {
         self.call("/v1/leases", &self.claim_request(kinds, max, wait))
     }
 
-    /// Reports ends, and claims up to `max` leases that are ready.
+    /// Reports ends, which it returns, and claims up to `max` leases that are ready.
     pub(super) fn report(
         &self,
-        ends: &mut Vec<LeaseEnd>,
+        leases: Vec<LeaseEnd>,
         kinds: Vec<String>,
-        max: u32,
-    ) -> BoxFuture<Result<CompleteResults, LeaseApiError>> {
+        max: usize,
+    ) -> (Vec<LeaseEnd>, BoxFuture<Result<CompleteResults, LeaseApiError>>) {
         let claim = (max > 0).then(|| self.claim_request(kinds, max, Duration::ZERO));
-        let batch = CompleteBatch { leases: std::mem::take(ends), claim };
+        let batch = CompleteBatch { leases, claim };
         let called = self.call("/v1/leases/complete", &batch);
-        *ends = batch.leases;
-        called
+        (batch.leases, called)
     }
 
     /// Extends leases.

@@ -62,7 +62,7 @@ impl LeasedAttempt {
     /// Prepares the attempt of a lease that was asked for at `asked`.
     ///
     /// # Errors
-    /// If the lease has something that this version does not understand.
+    /// If the lease cannot be used, with the reason.
     pub(super) fn new(
         lease: Lease,
         kind: LeasedKind,
@@ -70,6 +70,11 @@ impl LeasedAttempt {
         children: Registry,
     ) -> Result<(RunningLease, LeasedAttempt), String> {
         let job = JobId::parse(&lease.job).ok_or_else(|| format!("{} is no job", lease.job))?;
+        if lease.expires_in_ms == 0 {
+            return Err(
+                "it has no time left, or its server has an earlier version than 0.2.0".into()
+            );
+        }
         let (cancel, progress) = (CancellationToken::new(), AttemptProgress::default());
         let (sender, ends) = watch::channel(asked);
         let mut running = RunningLease {
@@ -183,7 +188,11 @@ mod tests {
     /// Returns an attempt under a lease of this duration, which begins now.
     fn begun(handler: impl Handler, lasts: Duration) -> (RunningLease, LeasedAttempt) {
         let kind = LeasedKind { handler: Arc::new(handler), log_bytes: 100 };
-        let lease = Lease {
+        LeasedAttempt::new(lease(lasts), kind, Instant::now(), Registry::default()).unwrap()
+    }
+
+    fn lease(lasts: Duration) -> Lease {
+        Lease {
             id: "lease_1_2_job_01f8xv0v3w000".into(),
             job: JobId::new(crate::JobNumber(1), 0, 0).to_string(),
             kind: "a".into(),
@@ -198,8 +207,7 @@ mod tests {
             expires_at: Timestamp(0),
             expires_in_ms: u64::try_from(lasts.as_millis()).unwrap(),
             timeout_ms: None,
-        };
-        LeasedAttempt::new(lease, kind, Instant::now(), Registry::default()).unwrap()
+        }
     }
 
     /// Handler that ends when it is cancelled.
@@ -264,6 +272,15 @@ mod tests {
             let end = attempt.run().await;
             assert_eq!((end.result.is_some(), end.retry), (fits, (!fits).then_some(false)));
         }
+    }
+
+    /// The server has an earlier version, which does not say how long a lease lasts.
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_without_a_duration_does_not_begin() {
+        let lease = Lease { expires_in_ms: 0, ..lease(LASTS) };
+        let kind = LeasedKind { handler: Arc::new(until_cancelled()), log_bytes: 100 };
+        let refused = LeasedAttempt::new(lease, kind, Instant::now(), Registry::default());
+        assert!(refused.is_err_and(|why| why.contains("earlier version")));
     }
 
     #[tokio::test(start_paused = true)]

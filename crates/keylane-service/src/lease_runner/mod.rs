@@ -1,8 +1,7 @@
-//! Runs the handlers of leased kinds in this process, at whichever server of the store the jobs are.
+//! Runs the handlers of leased kinds in this process, for the server that owns the store: another one, or this one itself.
 //!
-//! A server that shares its store with others runs subtasks also while another one owns the store: it leases them from the owner, as a
-//! remote worker does, and calls its own handlers. If it becomes the owner, it leases them from itself. So a lease and its attempt do not
-//! end when the owner changes.
+//! A server that shares its store with others leases subtasks from the owner, as a remote worker does, and calls its own handlers. If it
+//! becomes the owner, it leases them from itself. So a lease and its attempt do not end when the owner changes.
 //!
 //! # Protocol
 //!
@@ -61,9 +60,44 @@ impl Default for LeaseRunnerSettings {
     }
 }
 
-/// Runs the handlers of the kinds with [leases and a handler](Kind::shared) in this process.
+/// Runs the handlers of the kinds with [leases and a handler](Kind::on_all_servers) in this process.
 ///
 /// A [`StartingServer`](crate::http::StartingServer) connects it with the owner of the store. Clones are the same runner.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+///
+/// use keylane_service::handle::{Attempt, FunctionHandler};
+/// use keylane_service::http::{HttpSettings, StartingServer};
+/// use keylane_service::{Kind, LeaseRunner, LeaseRunnerSettings, Service, ServiceSettings};
+///
+/// # let runtime = tokio::runtime::Runtime::new()?;
+/// # runtime.block_on(async {
+/// # let folder = tempfile::tempdir()?;
+/// let greet = FunctionHandler::new(|attempt: Attempt| async move {
+///     println!("hello {}", attempt.key().unwrap_or_default());
+///     Ok(None)
+/// });
+/// let kind = Kind::on_all_servers(Duration::from_secs(10), greet);
+/// let runner = LeaseRunner::new(LeaseRunnerSettings { slots: 8, ..Default::default() });
+/// runner.set_kinds([("greet", &kind)]);
+/// let http = HttpSettings { listen: ([127, 0, 0, 1], 0).into(), ..Default::default() };
+/// let starting = StartingServer::bind(http).await?.lease_to(&runner);
+/// let settings = ServiceSettings::new(folder.path().join("tasks"));
+/// let service = Service::builder(settings).kind("greet", kind).start().await?;
+/// let server = starting.serve(&service);
+/// let id = service.submit(r#"{"kind":"greet","key":"ann"}"#).await?;
+/// assert_eq!(service.wait(id).await?.counts.succeeded, 1);
+///
+/// // The runner before the service, which is told of the ends of its attempts.
+/// runner.stop(Duration::from_secs(10)).await;
+/// server.stop(Duration::from_secs(10)).await;
+/// service.stop(Duration::from_secs(10)).await;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct LeaseRunner(Arc<RunnerState>);
 
@@ -150,7 +184,7 @@ impl LeaseRunner {
     }
 
     /// Leases nothing more, waits at most `within` until the running attempts have ended and the owner of the store knows their ends, and then
-    /// cancels them: they count as failed. An attempt of which the owner does not learn ends with its lease.
+    /// cancels them: they count as failed. An attempt of which the owner does not learn ends with its lease. Dropped, it has only stopped leasing.
     pub async fn stop(&self, within: Duration) {
         /// Time for cancelled handlers to end, and for the report of that.
         const GRACE: Duration = Duration::from_secs(2);

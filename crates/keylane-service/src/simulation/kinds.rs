@@ -28,7 +28,7 @@ pub(super) fn kind_of(world: &Arc<World>, kind: JobKind) -> Kind {
         JobKind::Lease if runner::is_there(world) => {
             let world = Arc::clone(world);
             let handler = FunctionHandler::new(move |attempt| leased(Arc::clone(&world), attempt));
-            Kind::shared(Duration::from_millis(LEASE), handler)
+            Kind::on_all_servers(Duration::from_millis(LEASE), handler)
         }
         JobKind::Lease => Kind::leased(Duration::from_millis(LEASE)),
         JobKind::Local | JobKind::Stop => Kind::new(function()),

@@ -16,11 +16,11 @@ use super::ended::EndedCache;
 use super::error::{ReadError, WriteError};
 use super::inbox::{self, InboxRow};
 use super::job_status;
-use super::node_list::{self, ListedNode};
 use super::pending::PendingWrite;
 use super::shared::StoreShared;
 use super::store_dependencies::{JoinWriter, Outside};
 use crate::ids::JobNumber;
+use crate::node::ListedNode;
 
 /// Durable store of the service: one file, or the tables of a database, shared by the threads of one process.
 ///
@@ -313,9 +313,10 @@ impl Store {
     /// # Errors
     /// If the database cannot be read.
     pub(crate) fn nodes(&self) -> Result<Vec<ListedNode>, ReadError> {
-        match self.is_in_file() {
-            true => Ok(Vec::new()),
-            false => self.with_reader(node_list::read),
+        match &self.core.database {
+            StoreDatabase::Sqlite(_) => Ok(Vec::new()),
+            #[cfg(feature = "postgres")]
+            StoreDatabase::Postgres(..) => self.with_reader(super::postgres::list_nodes),
         }
     }
 

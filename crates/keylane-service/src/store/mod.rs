@@ -35,7 +35,6 @@ mod key_rows;
 mod line;
 mod live_settings;
 mod logs;
-mod node_list;
 mod open;
 mod outcome;
 mod pending;
@@ -83,7 +82,6 @@ pub use job_extension::JobExtension;
 pub use job_status::{JobState, JobStatus, OutcomeCounts};
 pub use live_settings::LiveSetting;
 pub use logs::AttemptLog;
-pub(crate) use node_list::ListedNode;
 pub use outcome::{OutcomeKind, OutcomePosition, RecordedOutcome, SubtaskOutcome};
 pub use pending::PendingWrite;
 #[cfg(feature = "postgres")]

@@ -16,7 +16,7 @@ use super::{ClaimRequest, Lease, Problem, Timestamp};
 pub struct HeartbeatBatch {
     /// Ids of the leases to extend: from 1 to 1000.
     pub leases: Vec<String>,
-    /// Progress of attempts, from 0 to 1, by the ids of their leases.
+    /// Progress of attempts, from 0 to 1, by the ids of their leases. It counts for leases in `leases` only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<BTreeMap<String, f64>>,
 }

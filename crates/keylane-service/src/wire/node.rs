@@ -12,7 +12,7 @@ pub struct NodeView {
     pub address: String,
     /// Version of the program.
     pub version: String,
-    /// Whether it decides what runs. The others forward requests to it.
+    /// Whether it owns the store and decides what runs. The others forward requests to it.
     pub owner: bool,
     /// Time at which it last wrote to the database that it is there: it does so every few seconds. A minute later it is no longer listed.
     pub last_contact: Timestamp,

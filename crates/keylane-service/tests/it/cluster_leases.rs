@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::cluster::Waiting;
+use crate::common::cluster::{Owner, Waiting};
 use crate::common::{Client, text};
 use keylane_service::Kind;
 use keylane_service::handle::{Attempt, FunctionHandler, Handler};
@@ -37,7 +37,7 @@ async fn workers(client: &Client) -> Vec<Value> {
 async fn subtasks_run_at_all_servers_at_the_same_time() {
     let Some(database) = or_skip(PostgresServer::start()) else { return };
     let barrier = Arc::new(Barrier::new(3));
-    let kinds = || vec![("meet", Kind::shared(LASTS, meets(&barrier)))];
+    let kinds = || vec![("meet", Kind::on_all_servers(LASTS, meets(&barrier)))];
     let http = HttpSettings::default();
     let owner = Waiting::with_kinds(&database, http.clone(), kinds()).await.start().await;
     let first = Waiting::with_kinds(&database, http.clone(), kinds()).await;
@@ -67,8 +67,10 @@ async fn a_kind_runs_where_it_has_a_handler() {
     });
     // A kind that the owner does not have takes nothing from the others.
     let barrier = Arc::new(Barrier::new(1));
-    let kinds =
-        vec![("here", Kind::shared(LASTS, echo)), ("else", Kind::shared(LASTS, meets(&barrier)))];
+    let kinds = vec![
+        ("here", Kind::on_all_servers(LASTS, echo)),
+        ("else", Kind::on_all_servers(LASTS, meets(&barrier))),
+    ];
     let other = Waiting::with_kinds(&database, http, kinds).await;
     let headers =
         [("authorization", "Bearer 0123456789abcdef"), ("content-type", "application/json")];
@@ -98,16 +100,24 @@ fn told(begun: &Arc<Notify>, finish: &Arc<Semaphore>) -> impl Handler {
     })
 }
 
+/// Starts an owner that has no handler of the kind `slow`, and another server that has this one.
+async fn owner_without_handler(
+    database: &PostgresServer,
+    handler: impl Handler,
+) -> (Owner, Waiting) {
+    let http = HttpSettings::default();
+    let leased = vec![("slow", Kind::leased(LASTS))];
+    let owner = Waiting::with_kinds(database, http.clone(), leased).await.start().await;
+    let kinds = vec![("slow", Kind::on_all_servers(LASTS, handler))];
+    (owner, Waiting::with_kinds(database, http, kinds).await)
+}
+
 /// As if the owner, or its network, stood still: another one takes over.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_attempt_goes_on_while_the_owner_changes_and_counts_once() {
     let Some(database) = or_skip(PostgresServer::start()) else { return };
     let (begun, finish) = (Arc::default(), Arc::new(Semaphore::new(0)));
-    let http = HttpSettings::default();
-    let owner = vec![("slow", Kind::leased(LASTS))];
-    let owner = Waiting::with_kinds(&database, http.clone(), owner).await.start().await;
-    let kinds = vec![("slow", Kind::shared(LASTS, told(&begun, &finish)))];
-    let other = Waiting::with_kinds(&database, http, kinds).await;
+    let (owner, other) = owner_without_handler(&database, told(&begun, &finish)).await;
     let subtasks = json!([{"key": "k"}, {"key": "k"}]);
     let id = owner.client.submit(&json!({"kind": "slow", "subtasks": subtasks}).to_string()).await;
     begun.notified().await;
@@ -133,11 +143,7 @@ async fn an_attempt_goes_on_while_the_owner_changes_and_counts_once() {
 async fn a_server_that_waits_is_stopped_after_its_attempts() {
     let Some(database) = or_skip(PostgresServer::start()) else { return };
     let (begun, finish) = (Arc::default(), Arc::new(Semaphore::new(0)));
-    let http = HttpSettings::default();
-    let owner = vec![("slow", Kind::leased(LASTS))];
-    let owner = Waiting::with_kinds(&database, http.clone(), owner).await.start().await;
-    let kinds = vec![("slow", Kind::shared(LASTS, told(&begun, &finish)))];
-    let other = Waiting::with_kinds(&database, http, kinds).await;
+    let (owner, other) = owner_without_handler(&database, told(&begun, &finish)).await;
     let id = owner.client.submit(r#"{"kind":"slow","payload":1}"#).await;
     begun.notified().await;
     let runner = other.runner.clone();

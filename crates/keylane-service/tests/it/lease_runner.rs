@@ -68,7 +68,7 @@ async fn subtasks_of_a_key_run_in_order_and_have_their_results() {
             Ok(serde_json::value::RawValue::from_string(text(&attempt)).ok())
         }
     });
-    let kinds = vec![("here", Kind::shared(LASTS, handler))];
+    let kinds = vec![("here", Kind::on_all_servers(LASTS, handler))];
     let running = Running::new(&folder, HttpSettings::default(), kinds).await;
     let subtasks: Vec<_> =
         (0..200).map(|n| json!({"key": format!("k{}", n % 5), "payload": n})).collect();
@@ -96,7 +96,7 @@ async fn a_server_with_tokens_leases_from_itself_and_a_forged_request_does_not()
     let folder = tempfile::tempdir().unwrap();
     let tokens = Tokens::parse("ops operate plain:0123456789abcdef\n").unwrap();
     let http = HttpSettings { tokens, ..HttpSettings::default() };
-    let kinds = vec![("here", Kind::shared(LASTS, echo()))];
+    let kinds = vec![("here", Kind::on_all_servers(LASTS, echo()))];
     let running = Running::new(&folder, http, kinds).await;
     let bearer = [("authorization", "Bearer 0123456789abcdef")];
     let submit = r#"{"kind":"here","payload":7}"#;
@@ -124,7 +124,7 @@ async fn failures_and_panics_are_retried_and_progress_and_logs_are_kept() {
         }
     });
     let backoff = keylane::Backoff { first: Duration::from_millis(1), ..Default::default() };
-    let kinds = vec![("here", Kind { backoff, ..Kind::shared(LASTS, handler) })];
+    let kinds = vec![("here", Kind { backoff, ..Kind::on_all_servers(LASTS, handler) })];
     let running = Running::new(&folder, HttpSettings::default(), kinds).await;
     let id = running.client.submit(r#"{"kind":"here","payload":1}"#).await;
     assert_eq!(running.client.wait(&id).await["state"], "succeeded");
@@ -152,7 +152,7 @@ async fn a_cancelled_job_ends_its_handlers() {
     let folder = tempfile::tempdir().unwrap();
     let (begun, ended) = (Arc::default(), Arc::default());
     // With a short lease, because the next heartbeat tells of the cancellation.
-    let kind = Kind::shared(Duration::from_millis(300), until_cancelled(&begun, &ended));
+    let kind = Kind::on_all_servers(Duration::from_millis(300), until_cancelled(&begun, &ended));
     let running = Running::new(&folder, HttpSettings::default(), vec![("here", kind)]).await;
     let id = running.client.submit(r#"{"kind":"here","payload":1}"#).await;
     begun.notified().await;
@@ -169,7 +169,7 @@ async fn an_attempt_that_takes_too_long_is_cancelled_and_fails() {
     let (begun, ended) = (Arc::default(), Arc::default());
     let timeout = Some(Duration::from_millis(500));
     let work = until_cancelled(&begun, &ended);
-    let kind = Kind { timeout, attempts: 1, ..Kind::shared(LASTS, work) };
+    let kind = Kind { timeout, attempts: 1, ..Kind::on_all_servers(LASTS, work) };
     let running = Running::new(&folder, HttpSettings::default(), vec![("here", kind)]).await;
     let id = running.client.submit(r#"{"kind":"here","key":"k","payload":1}"#).await;
     ended.notified().await;
@@ -191,7 +191,7 @@ async fn a_stop_waits_for_running_attempts_and_then_cancels_them() {
             Ok(None)
         }
     });
-    let kinds = vec![("here", Kind::shared(LASTS, waits))];
+    let kinds = vec![("here", Kind::on_all_servers(LASTS, waits))];
     let running = Running::new(&folder, HttpSettings::default(), kinds).await;
     let id = running.client.submit(r#"{"kind":"here","payload":1}"#).await;
     begun.notified().await;
@@ -201,7 +201,7 @@ async fn a_stop_waits_for_running_attempts_and_then_cancels_them() {
     stopping.await.unwrap();
 
     // The next process has it as succeeded. Its own attempt is cancelled, and counts as one.
-    let kind = Kind { attempts: 1, ..Kind::shared(LASTS, until_cancelled(&begun, &ended)) };
+    let kind = Kind { attempts: 1, ..Kind::on_all_servers(LASTS, until_cancelled(&begun, &ended)) };
     let running = Running::new(&folder, HttpSettings::default(), vec![("here", kind)]).await;
     assert_eq!(running.client.wait(&id).await["state"], "succeeded");
     let second = running.client.submit(r#"{"kind":"here","payload":1}"#).await;
@@ -218,11 +218,11 @@ async fn a_stop_waits_for_running_attempts_and_then_cancels_them() {
 async fn kinds_can_be_replaced_while_attempts_run() {
     let folder = tempfile::tempdir().unwrap();
     let (begun, ended) = (Arc::default(), Arc::default());
-    let old = Kind::shared(LASTS, until_cancelled(&begun, &ended));
+    let old = Kind::on_all_servers(LASTS, until_cancelled(&begun, &ended));
     let running = Running::new(&folder, HttpSettings::default(), vec![("here", old)]).await;
     let id = running.client.submit(r#"{"kind":"here","payload":1}"#).await;
     begun.notified().await;
-    let new = Kind::shared(LASTS, echo());
+    let new = Kind::on_all_servers(LASTS, echo());
     running.runner.set_kinds([("here", &new)]);
     running.service.reload_kinds(vec![("here".into(), new)]).await;
     let other = running.client.submit(r#"{"kind":"here","payload":1}"#).await;

@@ -805,7 +805,7 @@ describe("failures, allocation, server", () => {
       assert.equal(mock.engine.kinds[1].paused, false);
     }));
 
-  test("the servers of a database are listed, and which of them decides what runs", () =>
+  test("the servers of a database are listed, and which of them is the owner", () =>
     on({ path: "server" }, async ({ page, mock }) => {
       await page.getByText("No remote workers").waitFor();
       assert.equal(await page.getByRole("table", { name: "Servers" }).count(), 0);
@@ -815,8 +815,8 @@ describe("failures, allocation, server", () => {
         { address: "https://10.0.0.6:7420", version: "0.2.0", owner: true, last_contact },
       );
       const table = page.getByRole("table", { name: "Servers" });
-      await table.getByRole("row", { name: /10\.0\.0\.5.*stands by/ }).waitFor();
-      await table.getByRole("row", { name: /10\.0\.0\.6.*decides what runs/ }).waitFor();
+      await table.getByRole("row", { name: /10\.0\.0\.5.*waits/ }).waitFor();
+      await table.getByRole("row", { name: /10\.0\.0\.6.*owner/ }).waitFor();
     }));
 
   test("remote workers are listed with their oldest leases", () =>

@@ -8,12 +8,12 @@ use std::thread;
 use crate::common::{Live, hold, soon};
 use keylane::{Claims, Pool};
 
-/// A tenth of that in a debug build: a recursion over it would be far too deep for these stacks, too. `demanding` has all.
-const MILLION: u32 = if cfg!(debug_assertions) { 100_000 } else { 1_000_000 };
+/// A million in `demanding`, which is optimised. A debug build has a tenth of that: for a recursion the stacks are too small in either.
+const MANY: u32 = if cfg!(debug_assertions) { 100_000 } else { 1_000_000 };
 const SMALL_STACK: usize = 64 * 1024;
 
 fn small_pool() -> Arc<Pool<u32>> {
-    let pool = Pool::builder().workers(2).capacity(2 * MILLION as usize).stack_size(SMALL_STACK);
+    let pool = Pool::builder().workers(2).capacity(2 * MANY as usize).stack_size(SMALL_STACK);
     Arc::new(pool.build().unwrap())
 }
 
@@ -32,7 +32,7 @@ fn a_million_tasks_on_one_key() {
         let pool = small_pool();
         let held = hold(&pool, 1);
         let ran = Arc::new(AtomicUsize::new(0));
-        for n in 0..MILLION {
+        for n in 0..MANY {
             let ran = ran.clone();
             let work = move || {
                 let before = ran.load(Ordering::Relaxed);
@@ -44,7 +44,7 @@ fn a_million_tasks_on_one_key() {
         held.let_go();
         pool.shutdown().unwrap();
         assert_eq!(pool.inspect().snapshot(0).panicked, 0);
-        assert_eq!(ran.load(Ordering::Relaxed), MILLION as usize);
+        assert_eq!(ran.load(Ordering::Relaxed), MANY as usize);
     });
 }
 
@@ -62,7 +62,7 @@ fn a_million_tasks_that_submit_one_another() {
         let pool = small_pool();
         let end = crate::common::Gate::new();
         let (own, last) = (Arc::downgrade(&pool), end.clone());
-        pool.execute(0, move || link(own, MILLION, last)).unwrap();
+        pool.execute(0, move || link(own, MANY, last)).unwrap();
         end.pass();
     });
 }
@@ -74,7 +74,7 @@ fn a_million_waiting_tasks_are_dropped_with_their_pool() {
         let live = Live::new();
         let pool = small_pool();
         let held = hold(&pool, 1);
-        for n in 0..MILLION {
+        for n in 0..MANY {
             let one = live.one();
             match n % 16 {
                 0 => drop(pool.submit(1, move || drop(one)).unwrap()),
@@ -83,7 +83,7 @@ fn a_million_waiting_tasks_are_dropped_with_their_pool() {
                 _ => pool.execute(1, move || drop(one)).unwrap(),
             }
         }
-        assert_eq!(live.count(), MILLION as usize);
+        assert_eq!(live.count(), MANY as usize);
         held.let_go();
         drop(pool);
         assert_eq!(live.count(), 0);
@@ -95,10 +95,10 @@ fn a_million_waiting_tasks_are_stopped_and_returned() {
     shallow(|| {
         let pool = small_pool();
         let held = hold(&pool, Claims::barrier());
-        for n in 0..MILLION {
+        for n in 0..MANY {
             pool.execute(n % 100_000, || {}).unwrap();
         }
-        assert_eq!(pool.shutdown_now().len(), MILLION as usize);
+        assert_eq!(pool.shutdown_now().len(), MANY as usize);
         held.let_go();
     });
 }
@@ -116,7 +116,7 @@ fn a_chain_of_a_million_tasks_linked_by_rollups() {
         let pool = small_pool();
         let held = hold(&pool, 0);
         let ran = Arc::new(AtomicUsize::new(0));
-        for n in 0..MILLION {
+        for n in 0..MANY {
             let ran = ran.clone();
             let work = move || {
                 let before = ran.load(Ordering::Relaxed);
@@ -127,7 +127,7 @@ fn a_chain_of_a_million_tasks_linked_by_rollups() {
         }
         held.let_go();
         pool.shutdown().unwrap();
-        assert_eq!(ran.load(Ordering::Relaxed), MILLION as usize);
+        assert_eq!(ran.load(Ordering::Relaxed), MANY as usize);
         assert!(pool.inspect().snapshot(1).hottest.is_empty());
     });
 }
@@ -138,7 +138,7 @@ fn a_chain_of_a_million_tasks_linked_by_rollups_is_dropped() {
         let live = Live::new();
         let pool = small_pool();
         let held = hold(&pool, 0);
-        for n in 0..MILLION {
+        for n in 0..MANY {
             let one = live.one();
             pool.execute(link(n), move || drop(one)).unwrap();
         }
@@ -153,7 +153,7 @@ fn a_million_cancelled_tasks_are_passed_over() {
     shallow(|| {
         let pool = small_pool();
         let held = hold(&pool, 1);
-        for n in 0..MILLION {
+        for n in 0..MANY {
             assert!(pool.submit(1, move || n).unwrap().cancel());
         }
         let last = pool.submit(1, || "last").unwrap();

@@ -2,6 +2,7 @@
 
 use super::Query;
 use crate::engine::store_status::read_refused;
+use crate::node::ListedNode;
 use crate::request_error::RequestError;
 use crate::wire::{NodeView, Timestamp};
 
@@ -10,7 +11,7 @@ impl Query {
     pub(crate) fn nodes(&self) -> Result<Vec<NodeView>, RequestError> {
         let nodes = self.store.nodes().map_err(read_refused)?;
         let now = self.clock.now();
-        let view = |node: crate::store::ListedNode| NodeView {
+        let view = |node: ListedNode| NodeView {
             address: node.address,
             version: node.version,
             owner: node.is_owner,

@@ -2,8 +2,8 @@
 
 use super::client::DatabaseError;
 use super::connection::PostgresConnection;
-use crate::node::{Node, NodeAddress, NodeSecret, Owner};
-use crate::store::connection::StoredRow;
+use crate::node::{ListedNode, Node, NodeAddress, NodeSecret, Owner};
+use crate::store::connection::{StoreConnection, StoredRow};
 use crate::store::error::ReadError;
 
 /// Random name of a node, or of a connection of its writer.
@@ -52,6 +52,27 @@ impl NodeRow {
     pub(super) fn remove(&self, connection: &PostgresConnection) -> Result<(), DatabaseError> {
         connection.change("DELETE FROM node WHERE name = ?1", &[(&self.name).into()]).map(drop)
     }
+}
+
+/// Returns all nodes, by address.
+pub(in crate::store) fn list(
+    connection: &dyn StoreConnection,
+) -> Result<Vec<ListedNode>, ReadError> {
+    let sql = format!(
+        "SELECT node.address, node.version, CASE WHEN term.node = node.name THEN 1 ELSE 0 END,
+             greatest({NOW_MS} - node.seen_ms, 0)
+         FROM node, term ORDER BY node.address"
+    );
+    connection.all(&sql, &[], |row| {
+        let text =
+            |column| row.bytes(column).map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+        Ok(ListedNode {
+            address: text(0)?,
+            version: text(1)?,
+            is_owner: row.is_true(2)?,
+            silent_ms: row.unsigned(3)?,
+        })
+    })
 }
 
 /// Columns of the owner's row, for [`owner`].

@@ -1,4 +1,4 @@
-// Servers that share the store in a database: which of them decides what runs, and when each was there last.
+// Servers that share the store in a database: which of them is the owner, and when each was there last.
 
 import { call } from "../api.js";
 import { fill, h, refill } from "../dom.js";
@@ -38,7 +38,7 @@ function row({ address, version, owner, last_contact: contact }) {
     "tr",
     null,
     h("td", null, address),
-    cell("Role", "", owner ? "decides what runs" : "stands by"),
+    cell("Role", "", owner ? "owner" : "waits"),
     cell("Version", "", version),
     cell("Last contact", "", ago(contact)),
   );
