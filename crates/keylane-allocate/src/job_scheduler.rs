@@ -116,6 +116,30 @@ impl JobScheduler {
         Some(decision)
     }
 
+    /// Assigns a free worker to a ready subtask of this job, whatever the rules would choose: it has
+    /// come upon that subtask by itself. Does not count as a decision. Returns false if no worker is
+    /// free, or the job is paused, not admitted, or has no ready subtask.
+    ///
+    /// ```
+    /// use keylane_allocate::{JobScheduler, Supply};
+    ///
+    /// let mut scheduler = JobScheduler::new(2);
+    /// let job = scheduler.submit(Supply::Ready(3), 1, 0);
+    /// assert!(!scheduler.take_ready(job, 0)); // not admitted yet
+    /// scheduler.next(0);
+    /// assert!(scheduler.take_ready(job, 0));
+    /// assert!(!scheduler.take_ready(job, 0)); // both workers are busy
+    /// assert_eq!(scheduler.progress(job).unwrap().running, 2);
+    /// ```
+    pub fn take_ready(&mut self, job: JobId, now: u64) -> bool {
+        let at = self.rules.at(now);
+        let is_taken = self.rules.take_ready(job);
+        if is_taken {
+            self.record_event(at, Event::Taken(job));
+        }
+        is_taken
+    }
+
     /// Records that an assigned worker is free again. Returns true if this ends a job.
     ///
     /// # Panics

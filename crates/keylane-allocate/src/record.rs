@@ -26,6 +26,8 @@ pub enum Event {
     },
     /// A worker was assigned.
     Decided(Decision),
+    /// A worker took a ready subtask of this job that it has come upon by itself.
+    Taken(JobId),
     /// A worker was released.
     Ended(Claimant, End),
     /// A worker ran further subtasks beyond the one it was assigned for.
@@ -207,6 +209,7 @@ impl Event {
         let has_worker = |job| rules.job_matches(job, |job| job.running > 0);
         match *self {
             Event::Submitted { job, .. } => rules.serials == job.serial(),
+            Event::Taken(job) => rules.may_take_ready(job),
             Event::Ended(Claimant::Loose, _) => rules.loose.running > 0,
             Event::Ended(Claimant::Job(job), _) | Event::SplitMore(job, _) => has_worker(job),
             Event::RanMore { job, take: Take::Split, .. } => has_worker(job),
@@ -237,6 +240,7 @@ impl Event {
         match self {
             Event::Decided(_) => return rules.decide(),
             Event::Submitted { supply, weight, .. } => drop(rules.submit(supply, weight)),
+            Event::Taken(job) => drop(rules.take_ready(job)),
             Event::Ended(who, end) => drop(rules.ended(who, end)),
             Event::RanMore { job, take, done, failed } => rules.ran_more(job, take, done, failed),
             Event::SplitMore(job, count) => rules.split_more(job, count),

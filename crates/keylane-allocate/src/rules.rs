@@ -332,6 +332,22 @@ impl SchedulerState {
         Decision { to: Claimant::Job(JobId { serial, slot }), rule, take }
     }
 
+    /// Returns whether [`take_ready`](Self::take_ready) would assign a worker.
+    pub(super) fn may_take_ready(&self, id: JobId) -> bool {
+        let can_start = |job: &ScheduledJob| job.admitted && !job.paused && job.ready > 0;
+        self.busy < self.workers && self.job_matches(id, can_start)
+    }
+
+    /// Assigns a free worker to a ready subtask of an admitted job, outside of the rules.
+    pub(super) fn take_ready(&mut self, id: JobId) -> bool {
+        if !self.may_take_ready(id) {
+            return false;
+        }
+        self.busy += 1;
+        self.change(id.slot, |job| job.start());
+        true
+    }
+
     fn assign_to_loose(&mut self, rule: Rule) -> Decision {
         if rule == Rule::Admit {
             self.loose.had_its_turn = true;

@@ -63,8 +63,8 @@ use crate::sync::{AtomicBool, AtomicUsize, Lock, LockGuard, Mutex, MutexGuard, O
 use crate::unwind::{KeyPanic, catch_key_panic, drop_catch_unwind};
 
 pub(crate) use jobs::{
-    BatchReport, CurrentJob, JobControl, JobRules, JobRunner, WeakJobControl, WorkerAssignment,
-    WorkerCtx, WorkerReport,
+    BatchLimits, BatchReport, CurrentJob, JobControl, JobRules, JobRunner, WeakJobControl,
+    WorkerAssignment, WorkerCtx, WorkerReport,
 };
 pub(crate) use shared_jobs::SharedJobs;
 

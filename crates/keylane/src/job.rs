@@ -4,9 +4,10 @@
 //! A job is split lazily: its iterator produces a subtask when a worker is free for the job. A
 //! subtask without keys then runs on that worker at once. One with keys enters the order of the
 //! pool like a task, and the worker is free again. When its keys are granted, on any worker, that
-//! worker does not run it but keeps its turn for it and reports it to the scheduler as ready. So
-//! the lanes keep the order and the scheduler assigns the workers, each without knowledge of the
-//! other.
+//! worker keeps its turn for it and reports it to the scheduler as ready. So the lanes keep the
+//! order and the scheduler assigns the workers, each without knowledge of the other. While there is
+//! only this job, the scheduler has nothing to choose, and the worker runs the subtask itself
+//! (`run/stretch.rs`).
 
 mod builder;
 mod core;

@@ -103,7 +103,7 @@ mod task;
 mod unwind;
 
 pub use builder::{Builder, MAX_CAPACITY, MAX_CAPACITY_BYTES, MAX_WORKERS};
-pub use complete::{Handle, Outcome, PanicPayload, TaskError, WouldDeadlock, is_cancelled};
+pub use complete::{Handle, Outcome, PanicPayload, TaskError, WouldDeadlock};
 pub use engine::{Key, OnFailure};
 pub use error::{BatchError, BuildError, SubmitError, SubmitErrorKind, WaitError};
 pub use handler_pool::HandlerPool;
@@ -114,7 +114,7 @@ pub use message_handler::Handler;
 pub use order::{Claims, Compatibility, IntoClaims, Rate};
 pub use pool::{PendingTask, Pool, Scope, ScopeError};
 pub use retry::{Backoff, Jitter, Retry};
-pub use run::{MAX_SUBSTITUTES, MockClock, Placement, TaskContext, Turn};
+pub use run::{MAX_SUBSTITUTES, MockClock, Placement, TaskContext, Turn, is_cancelled};
 pub use task::{Fallible, OnClosedKey, Plain, Retrying, Task, TaskWork};
 
 /// Runs the Rust blocks of the README and of the book as tests.

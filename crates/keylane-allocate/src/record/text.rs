@@ -234,7 +234,9 @@ fn write_event(f: &mut fmt::Formatter<'_>, event: &Event) -> fmt::Result {
         Event::SplitMore(job, count) | Event::Ready(job, count) | Event::Unready(job, count) => {
             fields!(f, "job" = job, "count" = count)
         }
-        Event::Exhausted(job) | Event::Cancelled(job) => fields!(f, "job" = job),
+        Event::Taken(job) | Event::Exhausted(job) | Event::Cancelled(job) => {
+            fields!(f, "job" = job)
+        }
         Event::Came { job, ready, waiting } => {
             fields!(f, "job" = job, "ready" = ready, "waiting" = waiting)
         }
@@ -252,6 +254,7 @@ fn name(event: &Event) -> &'static str {
     match event {
         Event::Submitted { .. } => "submitted",
         Event::Decided(_) => "decided",
+        Event::Taken(_) => "taken",
         Event::Ended(..) => "ended",
         Event::RanMore { .. } => "ran-more",
         Event::SplitMore(..) => "split-more",
@@ -537,6 +540,7 @@ fn read_event(fields: &mut RecordFields<'_>) -> Result<Event, String> {
             let (to, rule) = (fields.take("to")?, fields.take("rule")?);
             Event::Decided(Decision { to, rule, take: fields.take("take")? })
         }
+        "taken" => Event::Taken(fields.take("job")?),
         "ended" => Event::Ended(fields.take("who")?, fields.take("end")?),
         "ran-more" => {
             let (job, take) = (fields.take("job")?, fields.take("take")?);

@@ -302,6 +302,11 @@ enum Step {
     Unready {
         which: usize,
     },
+    /// A worker ends, and takes a ready subtask by itself.
+    TakeReady {
+        ends: usize,
+        which: usize,
+    },
     /// More subtasks come from outside.
     Come {
         which: usize,
@@ -362,6 +367,7 @@ fn steps() -> impl Strategy<Value = Step> {
         12 => (which(), 0..12_u8).prop_map(|(which, how)| Step::End { which, how }),
         3 => which().prop_map(|which| Step::Ready { which }),
         1 => which().prop_map(|which| Step::Unready { which }),
+        2 => (which(), which()).prop_map(|(ends, which)| Step::TakeReady { ends, which }),
         2 => (which(), 0..4_u64, 0..4_u64)
             .prop_map(|(which, ready, waiting)| Step::Come { which, ready, waiting }),
         2 => (which(), any::<bool>()).prop_map(|(which, failed)| Step::Settle { which, failed }),
@@ -449,6 +455,23 @@ impl Pair {
                     job.waiting += 1;
                     assert!(self.scheduler.unready(id, 1, now));
                 }
+            }
+            Step::TakeReady { ends, which } => {
+                if !self.out.is_empty() {
+                    let who = self.out.swap_remove(ends % self.out.len());
+                    self.end(who, 6);
+                    self.reference.settle();
+                }
+                let Some(id) = self.pick(which) else { return };
+                let is_free = self.reference.busy() < self.reference.workers as u64;
+                let job = self.reference.job(id);
+                let takes = is_free && job.admitted && !job.paused && job.ready > 0;
+                if takes {
+                    job.ready -= 1;
+                    job.running += 1;
+                    self.out.push(Claimant::Job(id));
+                }
+                assert_eq!(self.scheduler.take_ready(id, now), takes);
             }
             Step::Come { which, ready, waiting } => {
                 let Some(id) = self.pick(which) else { return };

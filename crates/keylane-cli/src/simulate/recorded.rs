@@ -29,7 +29,8 @@ pub(super) struct RecordedTrace {
 struct OpenAssignment {
     worker: usize,
     start: u64,
-    rule: Rule,
+    /// None if the worker came upon the subtask by itself.
+    rule: Option<Rule>,
     /// Subtasks that it has run beyond the one that it was given for.
     more: u64,
 }
@@ -71,14 +72,8 @@ impl TraceReader {
                 self.finished.insert(number, now);
                 self.jobs.insert(number, named(format!("{number}"), now, weight));
             }
-            Event::Decided(Decision { to, rule, .. }) => {
-                let worker = self.idle.pop().unwrap_or_else(|| {
-                    self.max_open += 1;
-                    self.max_open - 1
-                });
-                let assignment = OpenAssignment { worker, start: now, rule, more: 0 };
-                self.open.entry(number(to)).or_default().push_back(assignment);
-            }
+            Event::Decided(Decision { to, rule, .. }) => self.begin(number(to), Some(rule), now),
+            Event::Taken(job) => self.begin(Some(job.serial()), None, now),
             Event::RanMore { job, done, failed, .. } => {
                 if let Some(assignment) =
                     self.open.entry(Some(job.serial())).or_default().front_mut()
@@ -102,6 +97,15 @@ impl TraceReader {
         self.idle.sort_unstable_by(|one, other| other.cmp(one));
     }
 
+    fn begin(&mut self, job: Option<u64>, rule: Option<Rule>, now: u64) {
+        let worker = self.idle.pop().unwrap_or_else(|| {
+            self.max_open += 1;
+            self.max_open - 1
+        });
+        let assignment = OpenAssignment { worker, start: now, rule, more: 0 };
+        self.open.entry(job).or_default().push_back(assignment);
+    }
+
     fn end(&mut self, job: Option<u64>, assignment: OpenAssignment, now: u64) {
         let OpenAssignment { worker, start, rule, more } = assignment;
         self.idle.push(worker);
@@ -120,7 +124,7 @@ impl TraceReader {
             job.lengths.push(part(one + 1) - part(one));
             let subtask = job.lengths.len() as u64;
             let (start, end) = (start + part(one), start + part(one + 1));
-            let bar = ScheduledSubtask { worker, job: 0, subtask, start, end, rule: Some(rule) };
+            let bar = ScheduledSubtask { worker, job: 0, subtask, start, end, rule };
             self.bars.push((number, bar));
         }
         self.finished.insert(number, now);

@@ -15,10 +15,11 @@ use std::time::Instant;
 use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 
-use super::task_cell::{CancelFlag, JoinState, TakeWork, TaskPhase, with_cancel_flag};
+use super::task_cell::{JoinState, TakeWork, TaskPhase};
 use super::{Outcome, PanicPayload, TaskCell};
 use crate::run::{
-    ExecContext, RunSharedBody, SavedContext, Turn, TurnResult, forget_soft_waits, name_of,
+    CancelFlag, ExecContext, RunSharedBody, SavedContext, Turn, TurnResult, forget_soft_waits,
+    name_of, with_cancel_flag,
 };
 use crate::sync::Mutex;
 use crate::unwind::{KeyPanic, drop_catch_unwind};

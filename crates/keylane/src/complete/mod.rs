@@ -16,6 +16,5 @@ pub use handle::{Handle, WouldDeadlock};
 pub(crate) use handle::{NoWorker, block};
 pub use outcome::{Outcome, PanicPayload, TaskError};
 pub(crate) use retry_task::RetryTask;
-pub use task_cell::is_cancelled;
-pub(crate) use task_cell::{JoinState, TakeWork, TaskCell, TaskPhase, with_cancel_flag};
+pub(crate) use task_cell::{JoinState, TakeWork, TaskCell, TaskPhase};
 pub(crate) use task_fn::{FallibleFn, InfallibleFn, TaskFn};

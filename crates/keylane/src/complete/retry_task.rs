@@ -11,10 +11,13 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Instant;
 
-use super::task_cell::{CancelFlag, JoinState, TakeWork, TaskPhase, with_cancel_flag};
+use super::task_cell::{JoinState, TakeWork, TaskPhase};
 use super::{Outcome, PanicPayload, TaskCell};
 use crate::retry::{FailedAttempts, Retry, random};
-use crate::run::{AttemptContext, AttemptEngine, ExecContext, RetryAttempt, RunSharedBody, Turn};
+use crate::run::{
+    AttemptContext, AttemptEngine, CancelFlag, ExecContext, RetryAttempt, RunSharedBody, Turn,
+    with_cancel_flag,
+};
 use crate::sync::Mutex;
 use crate::unwind::{KeyPanic, drop_catch_unwind};
 

@@ -1,15 +1,17 @@
 //! State shared by a task and its handle: holds the body, then the outcome, which is taken once.
 
-use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Instant;
 
 use super::{Outcome, PanicPayload, TaskFn};
-use crate::run::{ExecContext, RunSharedBody, Turn, TurnResult, name_of};
+use crate::run::{
+    CancelFlag, ExecContext, RunSharedBody, Turn, TurnResult, name_of, with_cancel_flag,
+    with_current_flag,
+};
 use crate::sync::{
-    AtomicBool, Condvar, Mutex, Ordering, ThreadId, this_thread, thread_local, wait, wait_timeout,
+    AtomicBool, Condvar, Mutex, Ordering, ThreadId, this_thread, wait, wait_timeout,
 };
 use crate::unwind::{KeyPanic, call_catch_unwind, drop_catch_unwind};
 
@@ -55,80 +57,15 @@ enum CellState<T, E, F> {
     Taken,
 }
 
-thread_local! {
-    /// Cancel flag of the task that this thread runs.
-    static CANCEL: Cell<Option<Arc<dyn CancelFlag>>> = const { Cell::new(None) };
-}
-
-/// Source of `is_cancelled` for a body.
-pub(crate) trait CancelFlag {
-    fn is_cancel_requested(&self) -> bool;
-}
-
-impl CancelFlag for AtomicBool {
-    fn is_cancel_requested(&self) -> bool {
-        self.load(Ordering::Acquire)
-    }
-}
-
-/// Runs a body, or a part of it, with `task` as the source of `is_cancelled`. Restores the previous
-/// source afterwards, also on unwind: there is one if a task runs a stopped pool's task inside its
-/// own body.
-pub(crate) fn with_cancel_flag<R>(task: Arc<dyn CancelFlag>, part: impl FnOnce() -> R) -> R {
-    struct Restore(Option<Arc<dyn CancelFlag>>);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            let outer = self.0.take();
-            // The thread-local may be gone: the destructor of another one can run later.
-            let _ = CANCEL.try_with(|cell| cell.set(outer));
-        }
-    }
-    let outer = CANCEL.try_with(|cell| cell.replace(Some(task)));
-    let _restore = Restore(outer.ok().flatten());
-    part()
-}
-
 impl<T, E, F> CancelFlag for TaskCell<T, E, F> {
     fn is_cancel_requested(&self) -> bool {
         self.cancel.load(Ordering::Acquire)
     }
 }
 
-/// Returns whether the running task was asked to stop, by
-/// [`Handle::cancel`](crate::Handle::cancel), or because its job was cancelled or has failed.
-///
-/// A long body should poll this and return early. Outside of a task, and in one without a handle
-/// and a job, it is always false.
-///
-/// ```
-/// use keylane::Pool;
-///
-/// let pool = Pool::<&str>::builder().build()?;
-/// let endless = pool.submit("key", || while !keylane::is_cancelled() { std::thread::yield_now() })?;
-/// endless.cancel();
-/// assert!(endless.wait().is_ok());
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-pub fn is_cancelled() -> bool {
-    let asked = CANCEL.try_with(|cell| {
-        let flag = cell.take();
-        let cancelled = flag.as_ref().is_some_and(|flag| flag.is_cancel_requested());
-        cell.set(flag);
-        cancelled
-    });
-    // The thread-local may be gone, if the destructor of another one asks: no task runs then.
-    asked.unwrap_or(false)
-}
-
 /// Name of the task that this thread runs, if it has a handle.
 pub(crate) fn current_name() -> Option<usize> {
-    let name = CANCEL.try_with(|cell| {
-        let flag = cell.take();
-        let name = flag.as_ref().map(name_of);
-        cell.set(flag);
-        name
-    });
-    name.ok().flatten()
+    with_current_flag(name_of)
 }
 
 impl<T, E, F> TaskCell<T, E, F> {

@@ -1,7 +1,8 @@
 //! Shares the workers of a running engine among jobs, by the rules in `allocate`.
 //!
 //! While there are jobs, a worker asks the [`JobScheduler`] for one assignment at a time: a subtask
-//! of a job, a batch of tiny ones of a job that is alone, or one slice of the work outside jobs.
+//! of a job, a batch of tiny ones of a job that is alone, or one slice of the work outside jobs. In
+//! such a slice it can go over to a job whose subtasks it finds in their lanes (`run/stretch.rs`).
 //! While there are none, it reads one word and continues as usual.
 //!
 //! # Protocol
@@ -48,8 +49,8 @@ use crate::sync::AtomicU64;
 pub(crate) use table::JobRules;
 pub(in crate::engine) use table::JobTable;
 pub(crate) use traits::{
-    BatchReport, CurrentJob, JobControl, JobRef, JobRunner, WeakJobControl, WorkerAssignment,
-    WorkerCtx, WorkerReport,
+    BatchLimits, BatchReport, CurrentJob, JobControl, JobRef, JobRunner, WeakJobControl,
+    WorkerAssignment, WorkerCtx, WorkerReport,
 };
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
@@ -109,25 +110,44 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         assignment
     }
 
+    /// Reports the end of a worker's assignment. It asks for none.
+    pub(crate) fn report_assignment(&self, report: Option<WorkerReport>) {
+        if let Some(report) = report
+            && self.with_jobs(|table, _| table.record_report(report))
+        {
+            self.sharing.interrupt_batches();
+        }
+    }
+
     /// Lets other workers call a job's splitter.
     pub(crate) fn split(&self, id: JobId, exhausted: bool) {
         self.with_jobs(|table, time| table.split(id, exhausted, time));
     }
 
-    /// Reports that the subtask of an assignment waits in the lanes. If the worker still has the
-    /// splitter, `exhausted` says whether that has no more, and others may call it now.
-    pub(crate) fn subtask_blocked(&self, id: JobId, take: Take, exhausted: Option<bool>) {
-        self.with_jobs(|table, time| {
-            table.record_report(WorkerReport {
-                who: Claimant::Job(id),
-                take,
-                report: BatchReport::ended(End::Waits),
-            });
-            table.note_blocked(id);
-            if let Some(exhausted) = exhausted {
-                table.split(id, exhausted, time);
-            }
+    /// Reports that `count` subtasks are about to be enqueued: the one of an assignment, which ends,
+    /// and those that came from the splitter with it.
+    pub(crate) fn subtasks_blocked(&self, id: JobId, take: Take, count: u64) {
+        self.with_jobs(|table, _| table.note_blocked(id, take, count));
+    }
+
+    /// Lets a worker that has found a subtask in its lane run it there, under an assignment to the
+    /// job. `lane_report` ends its last such assignment, and `holds_loose` says whether it has one
+    /// to the work outside jobs, which then ends. Returns false if the subtask has to wait for a
+    /// worker: there are other jobs, whose turn it may be, or this one is paused or over.
+    pub(crate) fn begin_in_lane(
+        &self,
+        id: JobId,
+        lane_report: Option<WorkerReport>,
+        holds_loose: &mut bool,
+    ) -> bool {
+        let (begins, cancelled) = self.with_jobs(|table, _| {
+            let cancelled = lane_report.is_some_and(|report| table.record_report(report));
+            (table.begin_in_lane(id, holds_loose), cancelled)
         });
+        if cancelled {
+            self.sharing.interrupt_batches();
+        }
+        begins
     }
 
     /// Reports that the subtask of an assignment continues without its worker, and will be settled

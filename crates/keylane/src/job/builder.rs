@@ -14,7 +14,7 @@ use super::fold::FoldSink;
 use super::future::FutureSubtask;
 use super::handle::Job;
 use super::options::{OnError, ResultOrder};
-use super::sink::{CollectSink, OutcomeSink, SharedResult as JobResult};
+use super::sink::{CollectSink, DiscardSink, OutcomeSink, SharedResult as JobResult};
 use super::source::{JobSource, SubtaskSource};
 use super::subtask::{ClosureBody, SubtaskBody};
 use crate::complete::{FallibleFn, InfallibleFn, Outcome, TaskCell};
@@ -47,8 +47,12 @@ struct JobSettings {
 }
 
 /// Maximum of subtasks that wait for keys before the splitter is paused: enough that a free worker
-/// seldom finds all of them waiting, and little memory for a job of millions.
-const MAX_WAITING: u64 = 64;
+/// seldom finds all of them waiting, four times what one worker counts before it reports
+/// (`run/stretch.rs`), and little memory for a job of millions.
+const MAX_WAITING: u64 = 256;
+
+/// The same for futures, unless the pool lets more of them run at the same time.
+const MAX_WAITING_FUTURES: u64 = 64;
 
 impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobBuilder<K, S> {
     pub(crate) fn new(engine: Arc<Engine<K, ClosureExecutor, S>>, name: String) -> Self {
@@ -249,7 +253,8 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobBuilder<K, S> {
     {
         let runtime = self.engine.settings.runtime.clone();
         self.settings.needs_runtime = true;
-        self.settings.max_waiting = MAX_WAITING.max(self.engine.settings.concurrency as u64);
+        let concurrency = self.engine.settings.concurrency as u64;
+        self.settings.max_waiting = MAX_WAITING_FUTURES.max(concurrency);
         self.with_source(subtasks.into_iter().map(move |(keys, future)| {
             (keys.into_claims(), FutureSubtask { future, runtime: runtime.clone() })
         }))
@@ -318,17 +323,20 @@ where
     /// Submits the job and drops the results of its subtasks. Its outcome is `()`.
     ///
     /// Like every submission it waits for capacity: a job uses that of one task until it ends. Its
-    /// subtasks with keys exceed the pool's capacity by at most some dozens at a time.
+    /// subtasks with keys exceed the pool's capacity by at most some hundreds at a time.
     ///
     /// # Errors
     ///
     /// [`Closed`](SubmitErrorKind::Closed), and the errors of
     /// [`submit_timeout`](JobBuilder::submit_timeout). The error returns the job.
     pub fn run(self) -> Result<Job<(), E>, SubmitError<Self>> {
-        self.fold((), |(), _| ()).map_err(|refused| {
-            let why = refused.kind();
-            SubmitError::new(why, refused.into_inner().0)
-        })
+        let supply = match self.admit() {
+            Ok(supply) => supply,
+            Err(why) => return Err(SubmitError::new(why, self)),
+        };
+        let result = Arc::new(TaskCell::new(()));
+        let sink = Arc::new(DiscardSink::new(Arc::downgrade(&result)));
+        Ok(self.submit(supply, sink, result))
     }
 
     /// Submits the job and collects the values of all subtasks, in the order in which they were

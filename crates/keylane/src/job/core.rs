@@ -23,10 +23,14 @@ use super::shared_batch::SharedBatch;
 use super::sink::{JobEnding, OnPanic, OutcomeSink};
 use super::source::{JobSource, NumberedSubtask, PullResult, SubtaskSource};
 use super::subtask::SubtaskBody;
-use crate::complete::{Outcome, PanicPayload, with_cancel_flag};
-use crate::engine::{BatchReport, JobControl, JobRunner, Key, WeakJobControl, WorkerCtx};
+use crate::complete::{Outcome, PanicPayload};
+use crate::engine::{
+    BatchLimits, BatchReport, JobControl, JobRunner, Key, WeakJobControl, WorkerCtx,
+};
 use crate::order::Claims;
-use crate::run::{ExecContext, SavedPosition, TaskBody, Turn};
+use crate::run::{
+    CancelFlag, ExecContext, LaneJob, SavedPosition, SubtaskEnd, TaskBody, Turn, with_cancel_flag,
+};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 use crate::unwind::{KeyPanic, drop_catch_unwind};
 
@@ -195,7 +199,7 @@ where
 
     /// Takes the subtask at this index, unless the job was cancelled.
     fn take_blocked(&self, index: usize) -> Option<NumberedSubtask<F>> {
-        let mut blocked = self.blocked.lock();
+        let mut blocked = self.blocked.lock_politely();
         match blocked.get(index)? {
             BlockedSubtask::Dropping(_) => None,
             BlockedSubtask::Waiting(_) => match blocked.remove(index) {
@@ -269,12 +273,12 @@ where
     fn run_batch(
         &self,
         take: Take,
-        most: usize,
+        limits: BatchLimits,
         ctx: &mut dyn WorkerCtx<K, TaskBody>,
     ) -> Option<BatchReport> {
         match take {
             Take::Ready => self.run_granted(ctx),
-            Take::Split => self.split(most, ctx),
+            Take::Split => self.split(limits, ctx),
         }
     }
 
@@ -326,6 +330,9 @@ where
         let Some(subtask) = self.take_blocked(index) else {
             return self.end_when_dropped(index, ctx);
         };
+        if !F::IS_FUTURE && ctx.begin_subtask(self) {
+            return self.run_in_lane(subtask, ctx);
+        }
         let held_turn = Some((ctx.keep_turn(), SavedPosition::here()));
         let mut granted = self.granted.lock();
         if self.is_cancelled() {
@@ -351,6 +358,20 @@ where
         granted.push_back(GrantedSubtask::Failed { number, payload });
         drop(granted);
         self.report_ready();
+    }
+}
+
+impl<K, I, F, T, E> LaneJob for JobCore<K, I, F, T, E> {
+    fn id(&self) -> Option<JobId> {
+        *self.id.lock()
+    }
+
+    fn cancel_flag(&self) -> Arc<dyn CancelFlag> {
+        self.cancelled.clone()
+    }
+
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
     }
 }
 

@@ -86,8 +86,11 @@ where
 
     /// Folds the available outcomes, unless another worker does. Returns false if the fold has
     /// panicked.
-    fn fold(&self, on_panic: OnPanic<'_>) -> bool {
-        let mut state = self.state.lock();
+    fn fold<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, FoldState<T, E, A, G>>,
+        on_panic: OnPanic<'_>,
+    ) -> bool {
         let (mut acc, mut step) =
             match std::mem::replace(&mut state.accumulator, Accumulator::Taken) {
                 Accumulator::Free(acc, step) => (acc, step),
@@ -220,9 +223,9 @@ where
             }
         }
         self.unfolded.store(state.queue.len(), Ordering::Release);
-        drop(state);
+        let is_intact = self.fold(state, on_panic);
         late.into_iter().for_each(drop_catch_unwind);
-        self.fold(on_panic)
+        is_intact
     }
 
     fn is_full(&self) -> bool {
@@ -239,7 +242,7 @@ where
         drop(state);
         unwanted.into_iter().for_each(drop_catch_unwind);
         // Only results that waited for earlier ones are left, and these will not arrive.
-        self.fold(&|_| ());
+        self.fold(self.state.lock(), &|_| ());
         let state = self.state.lock();
         if matches!(state.accumulator, Accumulator::Lost) && state.ending.is_some() {
             self.put_back(state, Accumulator::Lost);

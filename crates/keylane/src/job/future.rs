@@ -9,8 +9,8 @@ use std::task::{Context, Poll};
 
 use tokio::task::AbortHandle;
 
-use crate::complete::{FutureRuntime, Outcome, PanicPayload, with_cancel_flag};
-use crate::run::{SavedContext, Turn};
+use crate::complete::{FutureRuntime, Outcome, PanicPayload};
+use crate::run::{SavedContext, Turn, with_cancel_flag};
 use crate::sync::AtomicBool;
 use crate::unwind::drop_catch_unwind;
 

@@ -29,12 +29,13 @@ pub(crate) struct KeyedSubtask {
 
 impl RunBody for KeyedSubtask {
     fn run(self, ctx: &mut dyn ExecContext) {
-        // The job reports the result, so this entry counts neither as a success nor as a failure.
-        ctx.set_void();
         match self.kept {
             None => self.job.granted(self.index, ctx),
             Some(kept) => self.job.granted(self.index, &mut KeepValueContext::new(ctx, *kept)),
         }
+        // The job has the result of the subtask, which counts neither as a success nor as a failure
+        // of its keys.
+        ctx.set_void();
     }
 
     fn fail(self, payload: KeyPanic) {

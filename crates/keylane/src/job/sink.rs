@@ -2,6 +2,7 @@
 //! once.
 
 use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Weak;
 
 use super::options::ResultOrder;
@@ -46,6 +47,69 @@ pub(super) trait OutcomeSink<T, E>: Send + Sync {
 
     /// Publishes the result to the handle. No outcomes follow.
     fn finish(&self, ending: JobEnding);
+}
+
+/// Drops the values, and keeps the first failure.
+pub(super) struct DiscardSink<E> {
+    failure: Mutex<Option<FirstFailure<E>>>,
+    result: Weak<SharedResult<(), E>>,
+}
+
+struct FirstFailure<E> {
+    outcome: Outcome<(), E>,
+    /// Whether it is the panic of a value's drop, which ends the job.
+    is_drop: bool,
+}
+
+impl<E> DiscardSink<E> {
+    pub(super) fn new(result: Weak<SharedResult<(), E>>) -> Self {
+        DiscardSink { failure: Mutex::new(None), result }
+    }
+}
+
+impl<T: Send, E: Send> OutcomeSink<T, E> for DiscardSink<E> {
+    fn put(
+        &self,
+        outcomes: &mut dyn Iterator<Item = NumberedOutcome<T, E>>,
+        on_panic: OnPanic<'_>,
+    ) -> bool {
+        let mut is_intact = true;
+        for (_, outcome) in outcomes {
+            let failure = match value_or_failure(outcome) {
+                Ok(value) => match catch_unwind(AssertUnwindSafe(|| drop(value))) {
+                    Ok(()) => continue,
+                    Err(payload) => {
+                        on_panic(&*payload);
+                        is_intact = false;
+                        let outcome = Outcome::Panicked(PanicPayload::new(payload));
+                        FirstFailure { outcome, is_drop: true }
+                    }
+                },
+                Err(outcome) => FirstFailure { outcome, is_drop: false },
+            };
+            let mut first = self.failure.lock();
+            let replaces = first.as_ref().is_none_or(|first| failure.is_drop && !first.is_drop);
+            let late = if replaces { first.replace(failure) } else { Some(failure) };
+            drop(first);
+            drop_catch_unwind(late);
+        }
+        is_intact
+    }
+
+    fn finish(&self, ending: JobEnding) {
+        let failure = self.failure.lock().take();
+        let outcome = match (ending, failure) {
+            (JobEnding::Ended, None) => Outcome::Completed(()),
+            (JobEnding::Ended, Some(failure)) => failure.outcome,
+            // It has cancelled the job, so it takes precedence over the cancellation.
+            (_, Some(failure)) if failure.is_drop => failure.outcome,
+            (other, failure) => {
+                drop_catch_unwind(failure);
+                other.into()
+            }
+        };
+        publish(&self.result, outcome);
+    }
 }
 
 /// Collects the values in a vector.

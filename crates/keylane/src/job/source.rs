@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use crate::engine::BatchLimits;
 use crate::order::{Claims, ClaimsRepr};
 
 /// Subtask with its number, in the order in which the splitter has produced them.
@@ -20,7 +21,8 @@ impl<K, F, I: Iterator<Item = SplitItem<K, F>> + Send + 'static> SubtaskSource<K
 
 pub(super) struct JobSource<K, I, F> {
     iter: I,
-    /// Subtask with keys that the splitter produced after some without keys, in one pull.
+    /// Subtask that the splitter produced after some of the other sort, with keys or without, in one
+    /// pull.
     next: Option<SplitItem<K, F>>,
     /// Number of subtasks pulled.
     taken: u64,
@@ -32,8 +34,8 @@ pub(super) struct JobSource<K, I, F> {
 pub(super) enum PullResult<K, F> {
     /// Subtasks without keys, at least one.
     Free(VecDeque<NumberedSubtask<F>>),
-    /// Subtask with keys.
-    Keyed(Claims<K>, NumberedSubtask<F>),
+    /// Subtasks with keys, at least one.
+    Keyed(Vec<(Claims<K>, NumberedSubtask<F>)>),
     /// The splitter is exhausted.
     End,
 }
@@ -43,33 +45,34 @@ impl<K, I: Iterator<Item = SplitItem<K, F>>, F> JobSource<K, I, F> {
         JobSource { iter, next: None, taken: 0, ahead }
     }
 
-    /// Pulls up to `most` subtasks without keys, or one with keys. With `need_a_turn`, those
-    /// without keys count as having some.
+    /// Pulls subtasks that all have keys, or all have none, up to the limit for those. With
+    /// `need_a_turn`, those without keys count as having some.
     ///
     /// Unless configured, it pulls more than one only from an iterator of known length. Another
     /// iterator may block for its next item, like that of a channel, and the items pulled before
     /// would wait with it.
-    pub(super) fn pull(&mut self, most: usize, need_a_turn: bool) -> PullResult<K, F> {
+    pub(super) fn pull(&mut self, limits: BatchLimits, need_a_turn: bool) -> PullResult<K, F> {
         let is_sized = self.expected().is_some();
-        let most = most.min(self.ahead.unwrap_or(if is_sized { usize::MAX } else { 1 }));
-        let mut free = VecDeque::new();
-        while free.len() < most {
-            match self.next.take().or_else(|| self.iter.next()) {
-                None if free.is_empty() => return PullResult::End,
-                None => break,
-                Some((Claims(ClaimsRepr::None), work)) if !need_a_turn => {
-                    free.push_back((self.number(), work))
-                }
-                Some((claims, work)) if free.is_empty() => {
-                    return PullResult::Keyed(claims, (self.number(), work));
-                }
-                Some(keyed) => {
-                    self.next = Some(keyed);
-                    break;
-                }
+        let most = self.ahead.unwrap_or(if is_sized { usize::MAX } else { 1 });
+        let (mut free, mut keyed) = (VecDeque::new(), Vec::new());
+        while free.len() < most.min(limits.free) && keyed.len() < most.min(limits.keyed) {
+            let Some((claims, work)) = self.next.take().or_else(|| self.iter.next()) else { break };
+            let is_free = matches!(claims, Claims(ClaimsRepr::None)) && !need_a_turn;
+            if !(if is_free { keyed.is_empty() } else { free.is_empty() }) {
+                self.next = Some((claims, work));
+                break;
+            }
+            let subtask = (self.number(), work);
+            match is_free {
+                true => free.push_back(subtask),
+                false => keyed.push((claims, subtask)),
             }
         }
-        PullResult::Free(free)
+        match (free.is_empty(), keyed.is_empty()) {
+            (true, true) => PullResult::End,
+            (true, false) => PullResult::Keyed(keyed),
+            _ => PullResult::Free(free),
+        }
     }
 
     fn number(&mut self) -> u64 {

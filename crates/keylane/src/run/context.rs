@@ -5,7 +5,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use keylane_allocate::JobId;
+
 use super::attempt::AttemptEngine;
+use super::cancel_flag::CancelFlag;
 use crate::key_state::ErasedKeyState;
 use crate::sync::is_panicking;
 
@@ -18,6 +21,32 @@ pub(crate) enum TurnResult {
     Failed,
     /// The body did not run, or another component reports the result.
     Void,
+}
+
+/// Job whose subtask waits in a lane.
+pub(crate) trait LaneJob {
+    /// Returns the id of the job in the scheduler, which it has before a worker comes.
+    fn id(&self) -> Option<JobId>;
+
+    /// Returns the source of `is_cancelled` for its subtasks.
+    fn cancel_flag(&self) -> Arc<dyn CancelFlag>;
+
+    /// Returns the address of the job, which no other one has while it is not over.
+    fn address(&self) -> usize;
+}
+
+/// End of a subtask that a worker has run in its lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SubtaskEnd {
+    Done,
+    /// It panicked or returned an error.
+    Failed,
+    /// Its result ends the job.
+    Cancels {
+        failed: bool,
+    },
+    /// It did not run, because the job was cancelled.
+    Dropped,
 }
 
 /// Worker of a running body.
@@ -46,6 +75,16 @@ pub(crate) trait ExecContext {
     fn attempts(&self) -> Option<Arc<dyn AttemptEngine>> {
         None
     }
+
+    /// Lets the body run the subtask of this job for which it acts, if the worker may do so here,
+    /// with the job's flag as the source of `is_cancelled`. The body must then call
+    /// [`end_subtask`](Self::end_subtask).
+    fn begin_subtask(&mut self, _: &dyn LaneJob) -> bool {
+        false
+    }
+
+    /// Reports the end of a subtask.
+    fn end_subtask(&mut self, _: SubtaskEnd) {}
 
     /// Takes the state of the task's key, if it has one.
     fn take_state(&mut self) -> Option<ErasedKeyState> {

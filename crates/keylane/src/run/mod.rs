@@ -3,13 +3,16 @@
 mod affinity;
 mod attempt;
 mod attempt_context;
+mod batch_size;
 mod body;
+mod cancel_flag;
 mod clock;
 mod context;
 mod current;
 mod idle;
 mod resumed_turn;
 mod sampler;
+mod stretch;
 mod timer;
 mod turn_keeper;
 mod waits;
@@ -21,11 +24,14 @@ pub(crate) use affinity::{ShardChoiceInput, WorkerAffinity};
 pub(crate) use attempt::{AttemptEngine, RetryAttempt};
 pub(crate) use attempt_context::AttemptContext;
 pub(crate) use body::{RunBody, RunSharedBody, TaskBody, name_of};
+pub use cancel_flag::is_cancelled;
+pub(crate) use cancel_flag::{CancelFlag, with_cancel_flag, with_current_flag};
 pub use clock::MockClock;
 pub(crate) use clock::TimeSource;
 pub use context::Turn;
 pub(crate) use context::{
-    EndTurn, ExecContext, KeepValueContext, KeptValue, TurnResult, noop_context,
+    EndTurn, ExecContext, KeepValueContext, KeptValue, LaneJob, SubtaskEnd, TurnResult,
+    noop_context,
 };
 #[cfg(feature = "tokio")]
 pub(crate) use current::SavedContext;

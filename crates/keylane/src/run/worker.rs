@@ -13,9 +13,12 @@ use std::time::Duration;
 use keylane_allocate::{Claimant, End, Take};
 
 use self::trace::TraceBuffer;
+use super::batch_size::BatchSize;
 use super::current::{self, EngineHooks, OrderPosition};
+use super::stretch::Stretch;
 use super::{
-    AttemptEngine, BlockAnswer, EndTurn, ExecContext, Sampler, ShardChoiceInput, Turn, TurnResult,
+    AttemptEngine, BlockAnswer, EndTurn, ExecContext, LaneJob, Sampler, ShardChoiceInput,
+    SubtaskEnd, Turn, TurnResult,
 };
 use crate::engine::{
     BatchReport, CurrentJob, Engine, Execute, Key, ReadyWork, StepRequest, StepResult, WorkerReport,
@@ -55,8 +58,12 @@ pub(crate) struct Worker<K: Key, X: Execute<K>, S> {
     task_slot: TaskSlot<K, X::Work>,
     /// Job that was last assigned to the worker.
     current_job: CurrentJob<K, X::Work>,
-    /// Number of its subtasks that the worker takes at once.
-    batch_size: jobs::BatchSize,
+    /// Number of its subtasks without keys that the worker takes at once.
+    batch_size: BatchSize,
+    /// Number of its subtasks with keys that the worker enqueues at once.
+    keyed_batch_size: BatchSize,
+    /// Assignments of the worker while it serves a shard.
+    stretch: Stretch,
     /// Set after a fruitless search: the worker takes any task, whatever its home worker.
     eager: bool,
     /// Whether the worker is counted as searching.
@@ -126,7 +133,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
                 quantum_nanos: quantum_nanos.unwrap_or(u64::MAX),
                 task_slot,
                 current_job: CurrentJob::default(),
-                batch_size: jobs::BatchSize::new(),
+                batch_size: BatchSize::new(),
+                keyed_batch_size: BatchSize::new(),
+                stretch: Stretch::new(),
                 eager: false,
                 searching: true,
                 needs_before_task: true,
@@ -166,8 +175,12 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         // Dropping the task reports it to its handle as cancelled.
         drop_catch_unwind(std::mem::take(&mut self.task_slot));
         self.engine.poison();
-        if let Some((who, take)) = self.assignment.take() {
-            let report = WorkerReport { who, take, report: BatchReport::ended(End::Failed) };
+        let stretch = self.stretch.close(&self.counters);
+        let batch = self.assignment.take().map(|(who, take)| {
+            let report = BatchReport::ended(End::Failed);
+            WorkerReport { who, take, report }
+        });
+        if let Some(report) = batch.or(stretch) {
             call_catch_unwind(|| {
                 _ = self.engine.next_assignment(Some(report), false, &mut self.current_job)
             });
@@ -190,7 +203,10 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
                 continue;
             }
             match self.pick_shard() {
-                Some(shard) => self.run_shard(shard),
+                Some(shard) => {
+                    self.run_shard(shard);
+                    self.report_stretch();
+                }
                 None => self.idle(),
             }
         }
@@ -295,6 +311,10 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             let Some(StepResult { held, goes_on, in_place, passed, runs_dry }) = next else {
                 break;
             };
+            if self.stretch.is_open() && self.task_slot.peek().is_none_or(X::may_take) {
+                // It is no subtask. It may take long, and the job may have just ended.
+                self.report_stretch();
+            }
             if !in_place {
                 self.publish_position(shard, &held);
             }
@@ -492,7 +512,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         let work = self.task_slot.open();
         let (engine, counters) = (&self.engine, &*self.counters);
         let turn = TaskTurn::Here(held);
-        let mut ctx = TaskCtx { engine, counters, shard, key: key.as_ref(), turn };
+        let stretch = &mut self.stretch;
+        let mut ctx = TaskCtx { engine, counters, shard, key: key.as_ref(), turn, stretch };
         let body =
             AssertUnwindSafe(|| self.engine.executor().execute(key.as_ref(), work, &mut ctx));
         if let Err(payload) = catch_unwind(body) {
@@ -646,6 +667,7 @@ struct TaskCtx<'a, K: Key, X: Execute<K>, S> {
     /// Key, if the executor wants it.
     key: Option<&'a K>,
     turn: TaskTurn<HeldLanes<K, X::Work>>,
+    stretch: &'a mut Stretch,
 }
 
 /// Owner of a task's turn while its body runs.
@@ -682,6 +704,16 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> ExecContext
 
     fn attempts(&self) -> Option<Arc<dyn AttemptEngine>> {
         Some(self.engine.clone())
+    }
+
+    fn begin_subtask(&mut self, job: &dyn LaneJob) -> bool {
+        self.stretch.begin(self.engine, self.counters, job)
+    }
+
+    fn end_subtask(&mut self, end: SubtaskEnd) {
+        if self.stretch.end_subtask(end) {
+            self.engine.report_assignment(self.stretch.close(self.counters));
+        }
     }
 
     fn take_state(&mut self) -> Option<ErasedKeyState> {

@@ -119,7 +119,7 @@ fn a_panic_in_a_drop_ends_nothing() {
             (1, move || std::mem::forget(in_subtask))
         });
         let job = pool.job("cancelled").each_keyed(pieces).run().unwrap();
-        crate::common::eventually(|| job.progress().waiting == 64);
+        crate::common::eventually(|| job.progress().waiting == 256);
         job.cancel();
         assert!(job.wait().unwrap().is_cancelled());
         held.let_go();
@@ -144,7 +144,7 @@ fn what_is_cancelled_is_dropped_at_once_and_keeps_its_place() {
             (1, move || drop(counted))
         });
         let job = pool.job("cancelled").each_keyed(pieces).run().unwrap();
-        crate::common::eventually(|| job.progress().waiting == 64);
+        crate::common::eventually(|| job.progress().waiting == 256);
         let behind = pool.submit(1, || ()).unwrap();
         job.cancel();
         assert_eq!(live.count(), 0);
@@ -192,7 +192,7 @@ fn a_job_ends_with_its_pool() {
                 }))
                 .run()
                 .unwrap();
-            crate::common::eventually(|| keyed.progress().waiting == 64);
+            crate::common::eventually(|| keyed.progress().waiting == 256);
             let begins = begun.clone();
             let running = pool
                 .job("running")

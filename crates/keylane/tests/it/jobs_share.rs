@@ -174,11 +174,11 @@ fn a_splitter_stops_while_enough_wait_for_keys() {
             (1, || ())
         });
         let job = pool.job("one key").each_keyed(pieces).run().unwrap();
-        eventually(|| job.progress().waiting == 64);
+        eventually(|| job.progress().waiting == 256);
         // Another job is served although this one has so much to do.
         let other = pool.job("other").each([|| 5]).collect().unwrap();
         assert_eq!(other.wait().unwrap().unwrap(), [5]);
-        assert_eq!(split.load(Ordering::SeqCst), 64);
+        assert_eq!(split.load(Ordering::SeqCst), 256);
         held.let_go();
         assert!(job.wait().unwrap().is_completed());
         assert_eq!(split.load(Ordering::SeqCst), 10_000);

@@ -38,6 +38,7 @@ mod jobs_batches;
 mod jobs_contract;
 #[cfg(feature = "tokio")]
 mod jobs_futures;
+mod jobs_in_lanes;
 mod jobs_isolated;
 mod jobs_pool;
 mod jobs_room;

@@ -68,7 +68,6 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                 runner: runner.clone(),
                 splitting: false,
                 blocked: 0,
-                early: 0,
                 splitter_paused: false,
             });
             (id, false)

@@ -59,7 +59,7 @@ impl JobRunner<u64, BoxedWork> for Pair {
     fn run_batch(
         &self,
         take: Take,
-        _: usize,
+        _: BatchLimits,
         ctx: &mut dyn WorkerCtx<u64, BoxedWork>,
     ) -> Option<BatchReport> {
         if take == Take::Ready {
@@ -118,7 +118,7 @@ impl WorkerCtx<u64, BoxedWork> for ModelWorker<'_> {
         self.0.engine.split(self.1, exhausted);
     }
 
-    fn subtask_blocked(&mut self, _: bool) {}
+    fn subtasks_blocked(&mut self, _: u64) {}
 
     #[cfg(feature = "tokio")]
     fn subtask_detached(&mut self) {}
@@ -183,7 +183,11 @@ impl ModelEngine {
                         engine.idle.stop_searching_and_pass_on(|| engine.sharing.offers_synced());
                     }
                     let &(id, ref runner) = current_job.job().expect("a job was assigned");
-                    let report = runner.run_batch(take, 1, &mut ModelWorker(self, id));
+                    let report = runner.run_batch(
+                        take,
+                        BatchLimits { free: 1, keyed: 1 },
+                        &mut ModelWorker(self, id),
+                    );
                     back =
                         report.map(|report| WorkerReport { who: Claimant::Job(id), take, report });
                 }

@@ -7,7 +7,7 @@ use keylane_allocate::{
     Claimant, Decision, End, JobId, JobPolicy, JobProgress, JobScheduler, Take,
 };
 
-use super::{CurrentJob, JobRunner, WorkerAssignment, WorkerReport};
+use super::{BatchReport, CurrentJob, JobRunner, WorkerAssignment, WorkerReport};
 use crate::observe::Clock;
 
 pub(in crate::engine) struct JobTable<K, W> {
@@ -32,12 +32,10 @@ pub(super) struct JobEntry<K, W> {
     pub(super) runner: Arc<dyn JobRunner<K, W>>,
     /// Whether a worker calls its splitter.
     pub(super) splitting: bool,
-    /// Number of subtasks that were reported to wait in the lanes, and not to be ready. Running
-    /// futures wait in the allocator as well, and are never ready: they do not count here.
+    /// Number of subtasks that were reported to wait in the lanes, and not to be ready, until the
+    /// job is cancelled. Running futures wait in the allocator as well, and are never ready: they do
+    /// not count here.
     pub(super) blocked: u64,
-    /// Number of subtasks that became ready before the worker that entered them has reported that
-    /// they wait.
-    pub(super) early: u64,
     /// State of the splitter that was last given to the allocator.
     pub(super) splitter_paused: bool,
 }
@@ -127,9 +125,15 @@ impl<K, W> JobTable<K, W> {
             allocator.ended(who, report.end, time);
             return false;
         };
-        if report.more_done + report.more_failed != 0 {
+        let more = report.more_done + report.more_failed;
+        if more != 0 {
+            if report.in_lanes {
+                self.leave_lanes(id, more);
+            }
+            let allocator = self.allocator.as_mut().expect("it is there");
             allocator.ran_more(id, take, report.more_done, report.more_failed, time);
         }
+        let allocator = self.allocator.as_mut().expect("it is there");
         if report.cancels {
             allocator.cancel(id, time);
         }
@@ -143,12 +147,20 @@ impl<K, W> JobTable<K, W> {
         report.cancels
     }
 
-    /// Records that a subtask waits in the lanes, after its worker's report.
-    pub(super) fn note_blocked(&mut self, id: JobId) {
-        let Some(entry) = self.entry(id) else { return };
-        entry.blocked += 1;
-        self.flush_early(id);
-        self.update_splitter_pause(id);
+    /// Records that `count` subtasks wait in the lanes, or are about to: the one of an assignment,
+    /// and others from the splitter.
+    pub(super) fn note_blocked(&mut self, id: JobId, take: Take, count: u64) {
+        let time = self.time;
+        let Some(allocator) = self.allocator.as_mut() else { return };
+        if count > 1 {
+            allocator.came(id, 0, count - 1, time);
+        }
+        let report = BatchReport::ended(End::Waits);
+        self.record_report(WorkerReport { who: Claimant::Job(id), take, report });
+        if let Some(entry) = self.entry(id) {
+            entry.blocked += count;
+            self.update_splitter_pause(id);
+        }
     }
 
     /// Lets others call a job's splitter, unless it is known to have no more.
@@ -167,27 +179,54 @@ impl<K, W> JobTable<K, W> {
         self.update_splitter_pause(id);
     }
 
-    /// Records that one of a job's subtasks can start.
+    /// Records that one of a job's subtasks in the lanes can start, and waits for a worker.
     pub(super) fn ready(&mut self, id: JobId) {
-        let Some(entry) = self.entry(id) else { return };
-        entry.early += 1;
-        self.flush_early(id);
+        self.leave_lanes(id, 1);
         self.update_splitter_pause(id);
     }
 
-    /// Reports the subtasks as ready that became ready and were reported to wait.
-    fn flush_early(&mut self, id: JobId) {
+    /// Reports `count` subtasks in the lanes as ready. Returns false if the job was cancelled:
+    /// then none waits.
+    fn leave_lanes(&mut self, id: JobId, count: u64) -> bool {
         let time = self.time;
-        let Some(entry) = self.jobs.get_mut(id.slot()).and_then(Option::as_mut) else { return };
-        let Some(allocator) = self.allocator.as_mut() else { return };
-        // Subtasks of a cancelled job no longer wait.
-        let waiting = allocator.progress(id).map_or(0, |progress| progress.waiting);
-        let known = entry.early.min(entry.blocked).min(waiting);
-        if known != 0 {
-            entry.early -= known;
-            entry.blocked -= known;
-            allocator.ready(id, known, time);
+        let Some(entry) = self.jobs.get_mut(id.slot()).and_then(Option::as_mut) else {
+            return false;
+        };
+        let Some(allocator) = self.allocator.as_mut().filter(|_| entry.id == id) else {
+            return false;
+        };
+        let is_live = allocator.ready(id, count, time);
+        if is_live {
+            entry.blocked -= count;
         }
+        is_live
+    }
+
+    /// Assigns a worker to a subtask that it has found in its lane. See
+    /// [`Engine::begin_in_lane`].
+    pub(super) fn begin_in_lane(&mut self, id: JobId, holds_loose: &mut bool) -> bool {
+        let time = self.time;
+        let is_only_job = |allocator: &&mut Box<JobScheduler>| allocator.unfinished() == 1;
+        let Some(allocator) = self.allocator.as_mut().filter(is_only_job) else { return false };
+        if allocator.progress(id).is_none_or(|progress| progress.paused) {
+            return false;
+        }
+        if std::mem::take(holds_loose) {
+            allocator.ended(Claimant::Loose, End::Done, time);
+        }
+        if !self.leave_lanes(id, 1) {
+            return false;
+        }
+        let Some(allocator) = self.allocator.as_mut() else { return false };
+        let begins = allocator.take_ready(id, time);
+        if !begins {
+            // There are fewer workers by now. Its caller reports it as ready when others can find
+            // it.
+            allocator.unready(id, 1, time);
+            self.entry(id).expect("the job has a subtask").blocked += 1;
+        }
+        self.update_splitter_pause(id);
+        begins
     }
 
     /// Assigns a worker.
@@ -239,48 +278,96 @@ mod tests {
     use super::*;
     use keylane_allocate::Supply;
 
-    /// A subtask that became ready before its worker had reported that it waits was taken for a
-    /// running future: when the future ended, the allocator knew of no waiting subtask, and the job
-    /// never ended.
-    #[test]
-    fn a_subtask_that_is_early_is_not_taken_for_a_future() {
+    fn back(id: JobId, take: Take, report: BatchReport) -> WorkerReport {
+        WorkerReport { who: Claimant::Job(id), take, report }
+    }
+
+    /// Returns a table with a job that splits off subtasks, and the id of the job.
+    fn table(workers: usize, subtasks: u64) -> (JobTable<u64, ()>, JobId) {
         let mut table = JobTable::<u64, ()>::new();
-        let mut allocator = Box::new(JobRules::default().allocator(2));
-        let id = allocator.submit(Supply::Split { expected: Some(2) }, 1, 0);
+        let mut allocator = Box::new(JobRules::default().allocator(workers));
+        let id = allocator.submit(Supply::Split { expected: Some(subtasks) }, 1, 0);
         table.allocator = Some(allocator);
         // Only the allocator uses it.
         let runner: Arc<dyn JobRunner<u64, ()>> = TestJob::new(2, || ());
-        let job =
-            JobEntry { id, runner, splitting: false, blocked: 0, early: 0, splitter_paused: false };
+        let job = JobEntry { id, runner, splitting: false, blocked: 0, splitter_paused: false };
         table.jobs = vec![Some(job)];
-        let mut current_job = CurrentJob::default();
-        let mut assignment =
-            |table: &mut JobTable<u64, ()>| match table.assign(false, &mut current_job) {
-                WorkerAssignment::Job { take, .. } => take,
-                other => panic!("{other:?}"),
-            };
-        let back = |take| WorkerReport {
-            who: Claimant::Job(id),
-            take,
-            report: BatchReport::ended(End::Waits),
-        };
+        (table, id)
+    }
 
+    fn assign(table: &mut JobTable<u64, ()>, loose: bool) -> WorkerAssignment {
+        table.assign(loose, &mut CurrentJob::default())
+    }
+
+    /// A subtask that another worker finds in its lane while the worker that enqueues it is still
+    /// at it is not taken for a running future.
+    #[test]
+    fn a_subtask_that_is_found_at_once_is_counted_as_ready() {
+        let (mut table, id) = table(2, 2);
+        let split = WorkerAssignment::Job { take: Take::Split, alone: true };
         // The first waits, becomes ready, and continues as a future.
-        assert_eq!(assignment(&mut table), Take::Split);
-        table.record_report(back(Take::Split));
-        table.note_blocked(id);
-        table.split(id, false, 0);
+        assert_eq!(assign(&mut table, false), split);
+        table.note_blocked(id, Take::Split, 1);
         table.ready(id);
-        assert_eq!(assignment(&mut table), Take::Ready);
-        table.record_report(back(Take::Ready));
-        // The second is ready at once. Before its worker reports that it waits, the first ends.
-        assert_eq!(assignment(&mut table), Take::Split);
+        table.split(id, false, 0);
+        let WorkerAssignment::Job { take: Take::Ready, .. } = assign(&mut table, false) else {
+            panic!("it is ready")
+        };
+        table.record_report(back(id, Take::Ready, BatchReport::ended(End::Waits)));
+        // The second is ready before its worker lets others call the splitter, and the first ends.
+        assert_eq!(assign(&mut table, false), split);
+        table.note_blocked(id, Take::Split, 1);
         table.ready(id);
         assert!(table.allocator.as_mut().unwrap().settled(id, false, 0));
-        table.record_report(back(Take::Split));
-        table.note_blocked(id);
         table.split(id, true, 0);
         let progress = table.allocator.as_ref().unwrap().progress(id).unwrap();
         assert_eq!((progress.done, progress.ready, progress.waiting), (1, 1, 0));
+    }
+
+    /// A worker in the lanes goes over to the job and counts what it has run there; the job ends with
+    /// its report, and not before.
+    #[test]
+    fn subtasks_that_are_run_in_their_lanes_are_counted_by_one_report() {
+        let (mut table, id) = table(1, 5);
+        assign(&mut table, false);
+        table.note_blocked(id, Take::Split, 5);
+        table.split(id, true, 0);
+        assert_eq!(assign(&mut table, true), WorkerAssignment::Loose);
+        let mut holds_loose = true;
+        assert!(table.begin_in_lane(id, &mut holds_loose) && !holds_loose);
+        let progress = table.allocator.as_ref().unwrap().progress(id).unwrap();
+        assert_eq!((progress.running, progress.waiting), (1, 4));
+        let more = BatchReport {
+            more_done: 2,
+            more_failed: 1,
+            in_lanes: true,
+            ..BatchReport::ended(End::Done)
+        };
+        table.record_report(back(id, Take::Ready, more));
+        let progress = table.allocator.as_ref().unwrap().progress(id).unwrap();
+        assert_eq!((progress.done, progress.failed, progress.waiting), (3, 1, 1));
+        assert!(table.begin_in_lane(id, &mut holds_loose) && table.finished.is_empty());
+        table.record_report(back(id, Take::Ready, BatchReport::ended(End::Done)));
+        assert_eq!(table.finished[0].1.done, 4);
+    }
+
+    /// The rules decide beside another job, and a paused job starts nothing.
+    #[test]
+    fn no_subtask_begins_in_its_lane_beside_another_job_or_in_a_paused_one() {
+        let (mut table, id) = table(2, 2);
+        assign(&mut table, false);
+        table.note_blocked(id, Take::Split, 2);
+        let allocator = table.allocator.as_mut().unwrap();
+        allocator.pause(id, 0);
+        assert!(!table.begin_in_lane(id, &mut false));
+        let allocator = table.allocator.as_mut().unwrap();
+        allocator.resume(id, 0);
+        let other = allocator.submit(Supply::Ready(1), 1, 0);
+        assert!(!table.begin_in_lane(id, &mut false));
+        table.allocator.as_mut().unwrap().cancel(other, 0);
+        assert!(table.begin_in_lane(id, &mut false));
+        // A job that is cancelled has discarded what waits.
+        table.allocator.as_mut().unwrap().cancel(id, 0);
+        assert!(!table.begin_in_lane(id, &mut false));
     }
 }

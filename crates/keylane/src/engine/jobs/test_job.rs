@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use keylane_allocate::{End, JobProgress, Take};
 
-use super::{BatchReport, JobRunner, WorkerCtx};
+use super::{BatchLimits, BatchReport, JobRunner, WorkerCtx};
 use crate::sync::{AtomicU64, Mutex};
 
 /// Job of equal subtasks.
@@ -21,7 +21,12 @@ impl TestJob {
 }
 
 impl<W> JobRunner<u64, W> for TestJob {
-    fn run_batch(&self, _: Take, _: usize, ctx: &mut dyn WorkerCtx<u64, W>) -> Option<BatchReport> {
+    fn run_batch(
+        &self,
+        _: Take,
+        _: BatchLimits,
+        ctx: &mut dyn WorkerCtx<u64, W>,
+    ) -> Option<BatchReport> {
         let mut left = self.left.lock();
         *left -= 1;
         let exhausted = *left == 0;

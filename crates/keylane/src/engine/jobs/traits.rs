@@ -12,12 +12,12 @@ use crate::unwind::KeyPanic;
 
 /// Job, as the engine sees it.
 pub(crate) trait JobRunner<K, W>: Send + Sync {
-    /// Takes up to `most` subtasks as assigned, and runs them. Returns `None` if the worker was
-    /// already reported as free.
+    /// Takes subtasks as assigned, at most as many as the limits say, and runs or enqueues them.
+    /// Returns `None` if the worker was already reported as free.
     fn run_batch(
         &self,
         take: Take,
-        most: usize,
+        limits: BatchLimits,
         ctx: &mut dyn WorkerCtx<K, W>,
     ) -> Option<BatchReport>;
 
@@ -46,15 +46,25 @@ pub(crate) trait JobRunner<K, W>: Send + Sync {
     fn name(&self) -> &Arc<str>;
 }
 
+/// Maximum numbers of subtasks that a worker takes at once from the splitter.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BatchLimits {
+    /// Of those without keys, which it runs one after the other.
+    pub(crate) free: usize,
+    /// Of those with keys, which it enqueues.
+    pub(crate) keyed: usize,
+}
+
 /// Worker of a job's subtasks, as the job sees it.
 pub(crate) trait WorkerCtx<K, W> {
     /// Reports that the splitter was called, and may be called by another worker now. `exhausted`
     /// says that it is known to have no more.
     fn split(&mut self, exhausted: bool);
 
-    /// Reports that the assigned subtask was entered and waits: the worker is free again. The
-    /// subtask may already have been reported as ready.
-    fn subtask_blocked(&mut self, exhausted: bool);
+    /// Reports that the assigned subtask and others of the same pull, `count` in all, are about to
+    /// be enqueued: they wait, and the worker is free again. It comes before they are enqueued, so
+    /// that the scheduler knows of each subtask that another worker finds in its lane.
+    fn subtasks_blocked(&mut self, count: u64);
 
     /// Reports that the assigned subtask is a future, which continues elsewhere: the worker is free
     /// again.
@@ -80,7 +90,7 @@ pub(crate) trait WorkerCtx<K, W> {
 
     /// Checks a subtask that was granted its keys and is about to begin. If its key is paused by
     /// now, it returns to its wait queue, with the work that `note` makes of the value that was
-    /// kept with its turn. Otherwise its turn is returned: with a payload if the key panicked, so
+    /// kept with its turn, and is reported to wait: the worker is free again. Otherwise its turn is returned: with a payload if the key panicked, so
     /// that the subtask must not begin.
     fn requeue_if_paused(
         &mut self,
@@ -121,13 +131,16 @@ pub(crate) struct BatchReport {
     pub(crate) more_done: u64,
     /// Number of subtasks that failed, beside the assigned one.
     pub(crate) more_failed: u64,
+    /// Whether the worker has found these further subtasks in their lanes, where they were reported
+    /// to wait.
+    pub(crate) in_lanes: bool,
     /// Whether the job is to be cancelled.
     pub(crate) cancels: bool,
 }
 
 impl BatchReport {
     pub(crate) fn ended(end: End) -> Self {
-        BatchReport { end, more_done: 0, more_failed: 0, cancels: false }
+        BatchReport { end, more_done: 0, more_failed: 0, in_lanes: false, cancels: false }
     }
 }
 

@@ -42,7 +42,7 @@ struct Bare<'a>(&'a ModelRules);
 impl WorkerCtx<u64, TaskBody> for Bare<'_> {
     fn split(&mut self, _: bool) {}
 
-    fn subtask_blocked(&mut self, _: bool) {
+    fn subtasks_blocked(&mut self, _: u64) {
         unreachable!("no subtask has keys")
     }
 
@@ -106,7 +106,9 @@ impl OutcomeSink<(), ()> for Nowhere {
 /// Runs subtasks of the job while any is ready. Each assigned one must be present.
 fn work(job: &dyn JobRunner<u64, TaskBody>, rules: &ModelRules) {
     while rules.assign() {
-        let report = job.run_batch(Take::Ready, 1, &mut Bare(rules)).expect("it has no keys");
+        let report = job
+            .run_batch(Take::Ready, BatchLimits { free: 1, keyed: 1 }, &mut Bare(rules))
+            .expect("it has no keys");
         assert!(report.end == End::Done, "a worker was assigned to a missing subtask");
     }
 }
@@ -149,7 +151,9 @@ fn stolen_subtasks_are_present_when_a_worker_is_assigned() {
             }
             work(&*theirs, &thief_rules);
         });
-        let report = job.run_batch(Take::Split, 3, &mut Bare(&rules)).expect("it has no keys");
+        let report = job
+            .run_batch(Take::Split, BatchLimits { free: 3, keyed: 1 }, &mut Bare(&rules))
+            .expect("it has no keys");
         assert!(report.end == End::Done);
         work(&*job, &rules);
         thief.join().unwrap();

@@ -1,5 +1,7 @@
 //! Batches of a job on a worker: pulls from the splitter, runs subtasks, delivers outcomes.
 
+use std::any::Any;
+
 use super::*;
 
 impl<K, I, F, T, E> JobCore<K, I, F, T, E>
@@ -13,9 +15,10 @@ where
     /// Pulls from the splitter, and runs the subtasks.
     pub(super) fn split(
         &self,
-        most: usize,
+        limits: BatchLimits,
         ctx: &mut dyn WorkerCtx<K, TaskBody>,
     ) -> Option<BatchReport> {
+        let limits = BatchLimits { keyed: limits.keyed.min(self.room()), ..limits };
         let SourceSlot::Here(mut source) =
             std::mem::replace(&mut *self.source.lock(), SourceSlot::Out)
         else {
@@ -24,7 +27,7 @@ where
             return Some(BatchReport::ended(End::Waits));
         };
         let asked = catch_unwind(AssertUnwindSafe(|| {
-            let pulled = source.pull(most, F::IS_FUTURE);
+            let pulled = source.pull(limits, F::IS_FUTURE);
             let exhausted = source.expected() == Some(0);
             (pulled, exhausted)
         }));
@@ -41,9 +44,13 @@ where
                 drop_catch_unwind(source);
                 Some(BatchReport::ended(End::Nothing))
             }
-            Ok((PullResult::Keyed(claims, subtask), exhausted)) => {
+            Ok((PullResult::Keyed(subtasks), exhausted)) => {
                 self.put_back(source);
-                self.enqueue(claims, subtask, exhausted, ctx)
+                let report = self.enqueue(subtasks, ctx);
+                // Only now may another worker call the splitter, so that the next subtask comes
+                // after these.
+                ctx.split(exhausted);
+                report
             }
             Ok((PullResult::Free(batch), exhausted)) => {
                 self.put_back(source);
@@ -65,36 +72,43 @@ where
         }
     }
 
-    /// Enqueues a subtask in the order of the pool. Only then is the splitter free for another
-    /// worker, so that the next subtask comes after this one.
+    /// Number of subtasks with keys that may be pulled at once.
+    fn room(&self) -> usize {
+        if F::IS_FUTURE {
+            // Running futures count as waiting too, but only the scheduler knows their number.
+            return 1;
+        }
+        let waiting = self.blocked.lock_politely().len();
+        usize::try_from(self.max_waiting).unwrap_or(usize::MAX).saturating_sub(waiting).max(1)
+    }
+
+    /// Enqueues subtasks in the order of the pool. Returns `None` unless the job was cancelled: the
+    /// worker is then reported as free.
     fn enqueue(
         &self,
-        claims: Claims<K>,
-        subtask: NumberedSubtask<F>,
-        exhausted: bool,
+        subtasks: Vec<(Claims<K>, NumberedSubtask<F>)>,
         ctx: &mut dyn WorkerCtx<K, TaskBody>,
     ) -> Option<BatchReport> {
-        let mut blocked = self.blocked.lock();
+        let mut blocked = self.blocked.lock_politely();
         if self.is_cancelled() {
             drop(blocked);
-            drop_catch_unwind((claims, subtask));
+            subtasks.into_iter().for_each(drop_catch_unwind);
             return Some(BatchReport::ended(End::Waits));
         }
-        let index = blocked.insert(BlockedSubtask::Waiting(subtask));
+        let mut insert =
+            |(claims, subtask)| (claims, blocked.insert(BlockedSubtask::Waiting(subtask)));
+        let entries: Vec<_> = subtasks.into_iter().map(&mut insert).collect();
         drop(blocked);
-        let job = self.me.upgrade().expect("a job with a worker is alive");
-        let entry = TaskBody::new(KeyedSubtask { job, index, kept: None });
-        if let Err(payload) = ctx.enqueue(claims, entry) {
-            ctx.panicked(&*payload);
-            ctx.split(exhausted);
-            // None if the job was cancelled meanwhile: the scheduler ignores the report.
-            let number = self.take_blocked(index).map(|(number, subtask)| {
-                drop_catch_unwind(subtask);
-                number
-            });
-            return Some(self.deliver_failed(number.unwrap_or_default(), payload, ctx));
+        // From here on the job can end, if it is cancelled.
+        ctx.subtasks_blocked(entries.len() as u64);
+        let job = self.me.upgrade().expect("the caller has the job");
+        for (claims, index) in entries {
+            let entry = TaskBody::new(KeyedSubtask { job: job.clone(), index, kept: None });
+            if let Err(payload) = ctx.enqueue(claims, entry) {
+                ctx.panicked(&*payload);
+                self.failed(index, payload);
+            }
         }
-        ctx.subtask_blocked(exhausted);
         None
     }
 
@@ -123,7 +137,7 @@ where
             // A barrier is active, so each subtask must be queued like a task.
             let first = batch.pop_front().expect("a batch has at least one");
             self.grant_to_others(batch, ctx);
-            return self.enqueue(Claims::none(), first, false, ctx);
+            return self.enqueue(vec![(Claims::none(), first)], ctx);
         }
         let mut outcomes = Vec::with_capacity(batch.len());
         let mut count = OutcomeCount::default();
@@ -132,7 +146,7 @@ where
         with_cancel_flag(self.cancelled.clone(), || {
             while let Some((number, work)) = next.take() {
                 ctx.subtask_starts();
-                let outcome = self.run_subtask(work, ctx);
+                let outcome = self.run_subtask(work, &JobWorker(&*ctx));
                 ctx.subtask_ran();
                 count.add(&outcome);
                 outcomes.push((number, outcome));
@@ -227,7 +241,9 @@ where
         let mut count = OutcomeCount::default();
         // The fold runs before the turn of the subtask ends, at its position.
         let cancels = position.scope(|| {
-            let outcome = with_cancel_flag(self.cancelled.clone(), || self.run_subtask(work, ctx));
+            let outcome = with_cancel_flag(self.cancelled.clone(), || {
+                self.run_subtask(work, &JobWorker(&*ctx))
+            });
             count.add(&outcome);
             let mut one = std::iter::once((number, outcome));
             self.deliver(&mut one, count.failed != 0, &|payload| ctx.panicked(payload))
@@ -265,23 +281,45 @@ where
             if let Some((index, subtask)) = late {
                 self.drop_subtask(index, subtask);
             }
-            ctx.subtask_blocked(false);
             return None;
         };
         Some((turn, subtask?, panic))
     }
 
-    fn run_subtask(&self, work: F, ctx: &mut dyn WorkerCtx<K, TaskBody>) -> Outcome<T, E> {
+    /// Runs a subtask on the worker that has found it in its lane and is assigned to the job. Its
+    /// turn ends with the body of its entry.
+    pub(super) fn run_in_lane(
+        &self,
+        (number, work): NumberedSubtask<F>,
+        ctx: &mut dyn ExecContext,
+    ) {
+        if self.is_cancelled() {
+            drop_catch_unwind(work);
+            return ctx.end_subtask(SubtaskEnd::Dropped);
+        }
+        let outcome = self.run_subtask(work, &LaneWorker(&*ctx));
+        let failed = !outcome.is_completed();
+        let mut one = std::iter::once((number, outcome));
+        // The fold runs before the turn of the subtask ends, at its position.
+        let cancels = self.deliver(&mut one, failed, &|payload| ctx.panicked(payload));
+        ctx.end_subtask(match (failed, cancels) {
+            (_, true) => SubtaskEnd::Cancels { failed },
+            (true, false) => SubtaskEnd::Failed,
+            (false, false) => SubtaskEnd::Done,
+        });
+    }
+
+    fn run_subtask(&self, work: F, worker: &dyn CountFailures) -> Outcome<T, E> {
         let run = || work.run(|| unreachable!("a future is launched, not run here"));
         match catch_unwind(AssertUnwindSafe(run)) {
             Ok(Some(Ok(value))) => Outcome::Completed(value),
             Ok(Some(Err(error))) => {
-                ctx.failed();
+                worker.failed();
                 Outcome::Failed(error)
             }
             Ok(None) => unreachable!("a future is launched, not run here"),
             Err(payload) => {
-                ctx.panicked(&*payload);
+                worker.panicked(&*payload);
                 Outcome::Panicked(PanicPayload::new(payload))
             }
         }
@@ -300,6 +338,38 @@ where
             self.end(JobEnding::Ended);
         }
         ends
+    }
+}
+
+/// Worker that counts failed subtasks.
+trait CountFailures {
+    fn failed(&self);
+    fn panicked(&self, payload: &(dyn Any + Send));
+}
+
+/// Worker with an assignment of the scheduler.
+struct JobWorker<'a, K>(&'a dyn WorkerCtx<K, TaskBody>);
+
+impl<K> CountFailures for JobWorker<'_, K> {
+    fn failed(&self) {
+        self.0.failed();
+    }
+
+    fn panicked(&self, payload: &(dyn Any + Send)) {
+        self.0.panicked(payload);
+    }
+}
+
+/// Worker that has found the subtask in its lane.
+struct LaneWorker<'a>(&'a dyn ExecContext);
+
+impl CountFailures for LaneWorker<'_> {
+    fn failed(&self) {
+        self.0.failed();
+    }
+
+    fn panicked(&self, payload: &(dyn Any + Send)) {
+        self.0.panicked(payload);
     }
 }
 
@@ -326,6 +396,6 @@ impl OutcomeCount {
             0 => (End::Failed, 0, failed - 1),
             _ => (End::Done, done - 1, failed),
         };
-        BatchReport { end, more_done, more_failed, cancels }
+        BatchReport { end, more_done, more_failed, in_lanes: false, cancels }
     }
 }

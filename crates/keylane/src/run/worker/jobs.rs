@@ -5,48 +5,10 @@ use std::any::Any;
 use keylane_allocate::JobId;
 
 use super::*;
-use crate::engine::{TraceInfo, WorkerAssignment, WorkerCtx};
+use crate::engine::{BatchLimits, TraceInfo, WorkerAssignment, WorkerCtx};
 use crate::order::Claims;
 use crate::run::{KeptValue, Turn};
 use crate::sync::AtomicU64;
-
-/// Maximum of subtasks in a batch.
-const MAX_BATCH: usize = 64;
-
-/// Target time of a batch, in nanoseconds: long against the critical section of the scheduler
-/// before it and its two clock reads, short against noticeable delays if one of its subtasks takes
-/// long.
-const BATCH_NANOS: u64 = 50_000;
-
-/// Number of subtasks that a worker takes at once from its current job, if no other job wants a
-/// worker.
-pub(super) struct BatchSize {
-    job: Option<JobId>,
-    subtasks: usize,
-}
-
-impl BatchSize {
-    pub(super) fn new() -> Self {
-        BatchSize { job: None, subtasks: 1 }
-    }
-
-    /// Size of the next batch of a job. Starts at 1 for another job, whose subtasks may take
-    /// longer.
-    fn of(&mut self, job: JobId) -> usize {
-        if self.job != Some(job) {
-            *self = BatchSize { job: Some(job), subtasks: 1 };
-        }
-        self.subtasks
-    }
-
-    /// Adapts the size to a batch of `ran` subtasks that took `took` nanoseconds. It at most
-    /// doubles.
-    fn record(&mut self, ran: u64, took: u64) {
-        let fits = BATCH_NANOS * ran / took.max(1);
-        let most = MAX_BATCH.min(self.subtasks * 2);
-        self.subtasks = fits.clamp(1, most as u64) as usize;
-    }
-}
 
 impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X, S> {
     /// Runs assignments until the scheduler has none. Returns whether any work was done.
@@ -76,7 +38,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             }
             report = match assignment {
                 WorkerAssignment::Nothing => break,
-                WorkerAssignment::Loose => Some(self.run_pool_slice()),
+                WorkerAssignment::Loose => self.run_pool_slice(),
                 WorkerAssignment::Job { take, alone } => self.run_job_batch(take, alone, changes),
             };
             did_work = true;
@@ -88,22 +50,31 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             && let Some(shard) = self.pick_shard()
         {
             self.run_shard(shard);
+            self.report_stretch();
             did_work = true;
         }
         did_work
     }
 
-    /// Runs work outside jobs for a slice.
-    fn run_pool_slice(&mut self) -> WorkerReport {
+    /// Runs work outside jobs for a slice, and subtasks that it finds in their lanes. Returns the
+    /// report of the assignment that the worker has in the end.
+    fn run_pool_slice(&mut self) -> Option<WorkerReport> {
         let before = self.counters.ran();
+        self.stretch.holds_loose = true;
         match self.pick_shard() {
             Some(shard) => self.run_shard(shard),
             // The remaining tasks are left to a sleeping home worker. Take them at the next
             // attempt, because no other worker may be woken for them.
             None => self.eager = true,
         }
-        let end = if self.counters.ran() == before { End::Nothing } else { End::Done };
-        WorkerReport { who: Claimant::Loose, take: Take::Ready, report: BatchReport::ended(end) }
+        self.stretch.end_slice(&self.counters, self.counters.ran() != before)
+    }
+
+    /// Reports the subtasks that the worker has run in their lanes.
+    pub(super) fn report_stretch(&mut self) {
+        if self.stretch.is_open() {
+            self.engine.report_assignment(self.stretch.close(&self.counters));
+        }
     }
 
     fn run_job_batch(&mut self, take: Take, alone: bool, changes: usize) -> Option<WorkerReport> {
@@ -114,8 +85,11 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         self.join_trace();
         let &(id, ref runner) = self.current_job.job().expect("the worker was assignment a job");
         let alone = alone && !self.engine.rates.limits_pool();
-        let most = if alone { self.batch_size.of(id) } else { 1 };
-        let since = if alone { self.counters.now() } else { 0 };
+        let free = if alone { self.batch_size.of(id) } else { 1 };
+        // Others wait little for subtasks that are only enqueued.
+        let limits = BatchLimits { free, keyed: self.keyed_batch_size.of(id) };
+        let splits = take == Take::Split;
+        let since = if alone || splits { self.counters.now() } else { 0 };
         let mut ctx = JobCtx {
             engine: &self.engine,
             counters: &self.counters,
@@ -125,19 +99,18 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             shard: self.round,
             id,
             take,
-            splits: take == Take::Split,
             changes,
-            waited: false,
+            waited: 0,
             ran: 0,
         };
         self.assignment = Some((Claimant::Job(id), take));
-        let report = runner.run_batch(take, most, &mut ctx);
+        let report = runner.run_batch(take, limits, &mut ctx);
         let (ran, waited) = (ctx.ran, ctx.waited);
         self.assignment = None;
         let began = match &report {
             Some(report) => matches!(report.end, End::Done | End::Failed),
             // A future was started unless it was queued; a queued one takes a token when it starts.
-            None => take == Take::Ready && !waited,
+            None => take == Take::Ready && waited == 0,
         };
         if !began {
             self.engine.return_token();
@@ -147,6 +120,11 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         if alone && ran != 0 {
             let now = self.counters.now();
             self.batch_size.record(ran, now - since);
+            self.counters.looked(now);
+        }
+        if splits && waited != 0 {
+            let now = self.counters.now();
+            self.keyed_batch_size.record(waited, now - since);
             self.counters.looked(now);
         }
         report.map(|report| WorkerReport { who: Claimant::Job(id), take, report })
@@ -165,12 +143,10 @@ struct JobCtx<'a, K: Key, X: Execute<K>, S> {
     shard: usize,
     id: JobId,
     take: Take,
-    /// Whether the worker owns the job's splitter.
-    splits: bool,
     /// Value of `SharedJobs::changes` before the assignment.
     changes: usize,
-    /// Whether the assigned subtask was queued for its keys.
-    waited: bool,
+    /// Number of subtasks that were enqueued, or returned to their wait queue.
+    waited: u64,
     /// Number of subtasks run in this batch.
     ran: u64,
 }
@@ -179,14 +155,12 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> WorkerCtx<K,
     for JobCtx<'_, K, X, S>
 {
     fn split(&mut self, exhausted: bool) {
-        self.splits = false;
         self.engine.split(self.id, exhausted);
     }
 
-    fn subtask_blocked(&mut self, exhausted: bool) {
-        self.waited = true;
-        let splits = std::mem::take(&mut self.splits);
-        self.engine.subtask_blocked(self.id, self.take, splits.then_some(exhausted));
+    fn subtasks_blocked(&mut self, count: u64) {
+        self.waited += count;
+        self.engine.subtasks_blocked(self.id, self.take, count);
     }
 
     #[cfg(feature = "tokio")]
@@ -210,9 +184,14 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> WorkerCtx<K,
         note: &mut dyn FnMut(Option<KeptValue>) -> X::Work,
     ) -> Result<(), (Turn, Option<KeyPanic>)> {
         let Some((shard, number)) = turn.location() else { return Err((turn, None)) };
-        let mut turn = Some(turn);
-        let note = || note(turn.take().and_then(Turn::discard));
-        let panic = self.engine.requeue_if_paused(shard, number, note).err();
+        let (engine, mut turn) = (self.engine, Some(turn));
+        let note = || {
+            let work = note(turn.take().and_then(Turn::discard));
+            // Before another worker can find it.
+            self.subtasks_blocked(1);
+            work
+        };
+        let panic = engine.requeue_if_paused(shard, number, note).err();
         turn.map_or(Ok(()), |turn| Err((turn, panic)))
     }
 

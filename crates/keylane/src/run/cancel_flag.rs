@@ -1,0 +1,76 @@
+//! Cancel flag of the task that a thread runs, which its body can poll.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use crate::sync::{AtomicBool, Ordering, thread_local};
+
+thread_local! {
+    /// Cancel flag of the task that this thread runs.
+    static CANCEL: Cell<Option<Arc<dyn CancelFlag>>> = const { Cell::new(None) };
+}
+
+/// Source of `is_cancelled` for a body.
+pub(crate) trait CancelFlag {
+    fn is_cancel_requested(&self) -> bool;
+}
+
+impl CancelFlag for AtomicBool {
+    fn is_cancel_requested(&self) -> bool {
+        self.load(Ordering::Acquire)
+    }
+}
+
+/// Runs a body, or a part of it, with `task` as the source of `is_cancelled`. Restores the previous
+/// source afterwards, also on unwind: there is one if a task runs a stopped pool's task inside its
+/// own body.
+pub(crate) fn with_cancel_flag<R>(task: Arc<dyn CancelFlag>, part: impl FnOnce() -> R) -> R {
+    struct Restore(Option<Arc<dyn CancelFlag>>);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            let outer = self.0.take();
+            // The thread-local may be gone: the destructor of another one can run later.
+            let _ = CANCEL.try_with(|cell| cell.set(outer));
+        }
+    }
+    let outer = CANCEL.try_with(|cell| cell.replace(Some(task)));
+    let _restore = Restore(outer.ok().flatten());
+    part()
+}
+
+/// Sets the source of `is_cancelled` for the bodies that this thread runs from now on.
+pub(crate) fn set_cancel_flag(flag: Option<Arc<dyn CancelFlag>>) {
+    // The thread-local may be gone: the destructor of another one can run later.
+    let _ = CANCEL.try_with(|cell| cell.set(flag));
+}
+
+/// Returns whether the running task was asked to stop, by
+/// [`Handle::cancel`](crate::Handle::cancel), or because its job was cancelled or has failed.
+///
+/// A long body should poll this and return early. Outside of a task, and in one without a handle
+/// and a job, it is always false.
+///
+/// ```
+/// use keylane::Pool;
+///
+/// let pool = Pool::<&str>::builder().build()?;
+/// let endless = pool.submit("key", || while !keylane::is_cancelled() { std::thread::yield_now() })?;
+/// endless.cancel();
+/// assert!(endless.wait().is_ok());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn is_cancelled() -> bool {
+    with_current_flag(|flag| flag.is_cancel_requested()).unwrap_or(false)
+}
+
+/// Calls `question` with the cancel flag of the task that this thread runs, if it has one.
+pub(crate) fn with_current_flag<R>(question: impl FnOnce(&Arc<dyn CancelFlag>) -> R) -> Option<R> {
+    let asked = CANCEL.try_with(|cell| {
+        let flag = cell.take();
+        let answer = flag.as_ref().map(question);
+        cell.set(flag);
+        answer
+    });
+    // The thread-local may be gone, if the destructor of another one asks: no task runs then.
+    asked.ok().flatten()
+}
