@@ -52,6 +52,7 @@ struct JobSettings {
 const MAX_WAITING: u64 = 256;
 
 /// The same for futures, unless the pool lets more of them run at the same time.
+#[cfg(feature = "tokio")]
 const MAX_WAITING_FUTURES: u64 = 64;
 
 impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobBuilder<K, S> {
