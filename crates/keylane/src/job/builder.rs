@@ -47,7 +47,7 @@ struct JobSettings {
 }
 
 /// Maximum of subtasks that wait for keys before the splitter is paused: enough that a free worker
-/// seldom finds all of them waiting, four times what one worker counts before it reports
+/// seldom finds all of them waiting, four times those that have ended and are not reported
 /// (`run/stretch.rs`), and little memory for a job of millions.
 const MAX_WAITING: u64 = 256;
 

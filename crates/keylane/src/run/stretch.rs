@@ -19,8 +19,9 @@
 //!   it there.
 //! - A subtask is known to the scheduler as waiting before it is in a lane (`WorkerCtx::subtasks_blocked`). So the report can
 //!   count each one of a stretch from waiting to ended.
-//! - Between two reports the scheduler counts at most a batch of ended subtasks as waiting. That is a quarter of those that
-//!   may wait, so it does not keep other workers from the splitter while a subtask of the stretch is long.
+//! - Until it is reported, the scheduler counts an ended subtask as waiting. All workers together have at most
+//!   [`MAX_UNREPORTED`] of them, a quarter of those that may wait. So they do not keep an idle worker from the splitter while
+//!   later subtasks of the stretches are long.
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -32,6 +33,9 @@ use super::cancel_flag::set_cancel_flag;
 use super::context::{LaneJob, SubtaskEnd};
 use crate::engine::{BatchReport, Engine, Execute, Key, WorkerReport};
 use crate::observe::WorkerCounters;
+
+/// Maximum number of subtasks of all stretches that have ended and are not reported.
+const MAX_UNREPORTED: usize = 64;
 
 /// Assignments of a worker that serves a shard.
 pub(crate) struct Stretch {
@@ -100,12 +104,13 @@ impl Stretch {
         if !engine.begin_in_lane(id, report, &mut self.holds_loose) {
             return false;
         }
+        let most = (MAX_UNREPORTED / engine.workers.size().max(1)).max(1);
         // Stays until the stretch is closed, because it is cheaper than to set it for each subtask.
         set_cancel_flag(Some(job.cancel_flag()));
         self.open = Some(OpenStretch {
             job: id,
             address: job.address(),
-            left: self.batch_size.of(id) - 1,
+            left: self.batch_size.of(id).min(most) - 1,
             done: 0,
             failed: 0,
             cancels: false,

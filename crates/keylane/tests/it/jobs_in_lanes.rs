@@ -23,8 +23,9 @@ fn followed<E: Send + 'static>(
     });
     let job = pool.job("short").try_each_keyed(subtasks).run().unwrap();
     eventually(|| job.progress().to_come == Some(0));
-    pool.execute(1, next).unwrap();
+    // The other worker begins this when it has enqueued them all.
     let other_worker = hold(&pool, 2);
+    pool.execute(1, next).unwrap();
     held.let_go();
     check(job);
     other_worker.let_go();

@@ -90,8 +90,8 @@ pub(crate) trait WorkerCtx<K, W> {
 
     /// Checks a subtask that was granted its keys and is about to begin. If its key is paused by
     /// now, it returns to its wait queue, with the work that `note` makes of the value that was
-    /// kept with its turn, and is reported to wait: the worker is free again. Otherwise its turn is returned: with a payload if the key panicked, so
-    /// that the subtask must not begin.
+    /// kept with its turn, and is reported to wait: the worker is free again. Otherwise its turn is
+    /// returned: with a payload if the key panicked, so that the subtask must not begin.
     fn requeue_if_paused(
         &mut self,
         turn: Turn,
