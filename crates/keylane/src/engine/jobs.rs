@@ -40,7 +40,9 @@ mod table;
 mod test_job;
 mod traits;
 
-use keylane_allocate::{Claimant, End, JobId, Take};
+#[cfg(feature = "tokio")]
+use keylane_allocate::{Claimant, End};
+use keylane_allocate::{JobId, Take};
 
 use super::shared_jobs::{ASSIGNABLE, OPEN_BATCH};
 use super::*;
