@@ -98,7 +98,7 @@ def test_the_wheel_of_a_platform_has_the_command(tmp_path: Path, scripts: Path) 
     number = version("keylane")
     script = scripts / binary.name
     assert use(scripts, wheel) == f"succeeded {number} {script}"
-    shown = subprocess.run([script, "--version"], text=True, stdout=subprocess.PIPE, check=True)
+    shown = subprocess.run([script, "-V"], text=True, stdout=subprocess.PIPE, check=True)
     assert shown.stdout.strip() == f"keylane {number}"
 
 
