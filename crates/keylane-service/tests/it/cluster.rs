@@ -160,7 +160,13 @@ async fn a_request_at_an_owner_that_is_none_any_more_ends() {
     other.until_it_forwards().await;
     let id = other.client.submit(r#"{"kind":"hang","key":"a"}"#).await;
     let (client, path) = (other.client.clone(), format!("/v1/jobs/{id}"));
-    let tag = client.get(&path).await.headers["etag"].to_str().unwrap().to_owned();
+    // Nothing changes the job any more once it runs.
+    let tag = loop {
+        let shown = client.get(&path).await;
+        if shown.json()["state"] == "running" {
+            break shown.headers["etag"].to_str().unwrap().to_owned();
+        }
+    };
     let waits = tokio::spawn(async move {
         let headers = [("prefer", "wait=600"), ("if-none-match", tag.as_str())];
         client.send("GET", &path, &headers, "").await
@@ -181,8 +187,14 @@ async fn an_owner_that_cannot_be_reached_is_named_in_the_refusal() {
     let (owner, other) = two(&database, HttpSettings::default()).await;
     other.until_it_forwards().await;
     owner.server.stop(Duration::from_secs(30)).await;
-    let refused = other.client.get("/v1/jobs").await.expect(503);
-    assert!(refused.text.contains("cannot be reached"), "{}", refused.text);
+    loop {
+        let refused = other.client.get("/v1/jobs").await.expect(503).text;
+        if refused.contains("cannot be reached") {
+            break;
+        }
+        // The first request can meet the end of the connection that is kept for the next one.
+        assert!(refused.contains("has ended before its answer"), "{refused}");
+    }
     let ready = other.client.get("/readyz").await.expect(503);
     assert_eq!(ready.json()["checks"][0]["name"], "owner");
     assert_eq!(other.client.get("/livez").await.status, 200);
