@@ -22,11 +22,12 @@ const START_TIMEOUT: Duration = Duration::from_secs(120);
 /// Maximum number of starts: another process can take a chosen port before the server binds it.
 const MAX_STARTS: usize = 3;
 
-const START_TEXTS: StartTexts = StartTexts {
-    ready: "database system is ready to accept connections",
-    // After a kill, the processes of its connections notice that by themselves, and hold its memory until then.
-    taken: &["could not bind", "is still in use", "already exists"],
-};
+/// Lines of a server that is ready, and of a standby that is.
+const READY: &str = "database system is ready to accept connections";
+const READY_STANDBY: &str = "database system is ready to accept read-only connections";
+
+/// After a kill, the processes of its connections notice that by themselves, and hold its memory until then.
+const TAKEN: &[&str] = &["could not bind", "is still in use", "already exists"];
 
 /// Maximum number of starts after a kill, and the time between two of them.
 const MAX_RESTARTS: usize = 300;
@@ -44,6 +45,8 @@ pub struct PostgresServer {
     programs: PathBuf,
     port: u16,
     settings: Vec<String>,
+    /// Whether it follows another server and writes nothing itself.
+    is_standby: bool,
     /// `None` after [`kill`](Self::kill).
     process: Option<GuardedProcess>,
     /// Removed on drop; by the guard, if the test process is killed.
@@ -71,8 +74,7 @@ impl PostgresServer {
     /// As for [`start`](Self::start).
     pub fn start_with(settings: &[&str]) -> Result<Self, Missing> {
         let programs = programs()?;
-        let directory = tempfile::tempdir().expect("a directory for the server");
-        give_away(directory.path());
+        let directory = server_directory();
         let mut initdb = Command::new(programs.join("initdb"));
         initdb.arg("-D").arg(directory.path().join("data")).arg("--locale=C");
         initdb.args(["-A", "trust", "-U", "keylane", "-E", "UTF8", "-N"]);
@@ -80,11 +82,59 @@ impl PostgresServer {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         // A crash of a process loses nothing that the kernel has.
         let settings = ["fsync=off"].iter().chain(settings).map(|one| (*one).to_owned()).collect();
-        let mut server = PostgresServer { programs, port: 0, settings, process: None, directory };
+        let server = PostgresServer {
+            programs,
+            port: 0,
+            settings,
+            is_standby: false,
+            process: None,
+            directory,
+        };
+        Ok(server.started())
+    }
+
+    /// Starts a standby of this server, which receives each transaction after its commit, and waits until it can be read.
+    ///
+    /// # Panics
+    /// If it does not start. The message contains the last lines of its log.
+    #[must_use]
+    pub fn start_standby(&self) -> Self {
+        let directory = server_directory();
+        let mut copy = Command::new(self.programs.join("pg_basebackup"));
+        copy.args([
+            "--write-recovery-conf",
+            "--wal-method=stream",
+            "--checkpoint=fast",
+            "--no-sync",
+        ]);
+        copy.arg("-D").arg(directory.path().join("data")).arg("-d").arg(self.address());
+        let output = unprivileged(&copy).output().expect("pg_basebackup runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let standby = PostgresServer {
+            programs: self.programs.clone(),
+            port: 0,
+            settings: self.settings.clone(),
+            is_standby: true,
+            process: None,
+            directory,
+        };
+        standby.started()
+    }
+
+    /// Makes a standby a server of its own, which writes, and waits until it is one.
+    ///
+    /// # Panics
+    /// If it is no standby.
+    pub fn promote(&mut self) {
+        assert_eq!(self.query("SELECT pg_promote()"), "t");
+        self.is_standby = false;
+    }
+
+    fn started(mut self) -> Self {
         for _ in 0..MAX_STARTS {
-            server.port = free_port();
-            if server.try_start() {
-                return Ok(server);
+            self.port = free_port();
+            if self.try_start() {
+                return self;
             }
         }
         panic!("another process took each port that was chosen for PostgreSQL");
@@ -202,7 +252,9 @@ impl PostgresServer {
             postgres.args(["-c", setting]);
         }
         let (path, command) = (self.directory.path(), unprivileged(&postgres));
-        let (process, outcome) = GuardedProcess::start(&command, path, START_TEXTS, START_TIMEOUT);
+        let ready = if self.is_standby { READY_STANDBY } else { READY };
+        let texts = StartTexts { ready, taken: TAKEN };
+        let (process, outcome) = GuardedProcess::start(&command, path, texts, START_TIMEOUT);
         match outcome {
             StartOutcome::Ready => {
                 self.process = Some(process);
@@ -230,6 +282,13 @@ fn programs() -> Result<PathBuf, Missing> {
     })
 }
 
+/// Returns a new folder that a server can write.
+pub(crate) fn server_directory() -> TempDir {
+    let directory = tempfile::tempdir().expect("a directory for the server");
+    give_away(directory.path());
+    directory
+}
+
 /// Gives a folder to the user of the server, if this one is root.
 fn give_away(folder: &Path) {
     if !getuid().is_root() {
@@ -244,7 +303,7 @@ fn give_away(folder: &Path) {
 }
 
 /// Returns a command that is run by a user other than root.
-fn unprivileged(command: &Command) -> Command {
+pub(crate) fn unprivileged(command: &Command) -> Command {
     let mut unprivileged = if getuid().is_root() {
         let mut setpriv = Command::new("setpriv");
         setpriv.args(["--reuid", USER, "--regid", USER, "--clear-groups"]);
@@ -257,7 +316,7 @@ fn unprivileged(command: &Command) -> Command {
     unprivileged
 }
 
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
     listener.local_addr().expect("it is bound").port()
 }

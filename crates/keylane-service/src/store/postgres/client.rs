@@ -3,19 +3,21 @@
 use std::error::Error as _;
 use std::fmt;
 use std::future::Future;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use keylane_storage::sqlite::SqliteError;
 use tokio::runtime::{Builder, Handle};
+use tokio::time::timeout;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{Client, Error};
+use tokio_postgres::{Client, Error, SimpleQueryMessage};
 use tokio_postgres_rustls::MakeRustlsConnect;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use super::connection::PostgresConnection;
 use super::settings::PostgresSettings;
 use super::tls;
 use crate::store::error::{ReadError, StoreDamage};
@@ -188,18 +190,69 @@ impl Clients {
     ///
     /// # Errors
     /// If the server cannot be reached or refuses the connection, or is one that no store can be in.
-    pub(super) fn connect(&self) -> Result<(Client, ServerHistory), DatabaseError> {
+    pub(super) fn connect(
+        self: &Arc<Self>,
+    ) -> Result<(PostgresConnection, ServerHistory), DatabaseError> {
+        let session = self.session();
+        let (client, session) = self.run(async move {
+            let client = session.await?;
+            let session = prepare(&client).await?;
+            Ok((client, session))
+        })?;
+        let connection = PostgresConnection::new(client, session.process, Arc::clone(self));
+        Ok((connection, session.history))
+    }
+
+    /// Opens a connection as [`connect`](Self::connect) does, after checking that each connection has a session of its own
+    /// at the server.
+    ///
+    /// # Errors
+    /// As for [`connect`](Self::connect), and if a pooler gives each transaction another session.
+    pub(super) fn connect_checked(
+        self: &Arc<Self>,
+    ) -> Result<(PostgresConnection, ServerHistory), DatabaseError> {
+        let (first, second) = (self.session(), self.session());
+        self.run(async move { check_sessions(&first.await?, &second.await?).await })?;
+        self.connect()
+    }
+
+    /// Returns whether a process of the server executes a statement; `None` if that cannot be found out.
+    pub(super) fn is_executing(&self, process: i32) -> Option<bool> {
+        let session = self.session();
+        let asked = self.run(async move {
+            let sql = format!("SELECT state FROM pg_stat_activity WHERE pid = {process}");
+            value_of(&session.await?, &sql).await
+        });
+        match asked.ok()?.as_deref() {
+            // With `track_activities = off`.
+            Some("disabled") => None,
+            // Of a process that has ended there is no row.
+            state => Some(state == Some("active")),
+        }
+    }
+
+    /// Opens a connection. Like libpq's, `connect_timeout` is the time for all of it.
+    fn session(&self) -> impl Future<Output = Result<Client, DatabaseError>> + Send + use<> {
         let (mut config, tls) = (self.settings.config.clone(), self.tls.clone());
         config.tcp_user_timeout(PEER_TIMEOUT).keepalives_idle(PEER_TIMEOUT);
-        let runtime = self.runtime.clone();
-        let connected = self.runtime.spawn(async move {
-            let (client, connection) = config.connect(tls).await?;
+        let (runtime, limit) = (self.runtime.clone(), config.get_connect_timeout().copied());
+        async move {
+            let connected = timeout(limit.unwrap_or(PEER_TIMEOUT), config.connect(tls)).await;
+            let silent = |_| DatabaseError::Unavailable("the server does not answer".into());
+            let (client, connection) = connected.map_err(silent)??;
             // It ends with the client, or with an error that the client's next statement gets.
             runtime.spawn(connection);
-            let history = prepare(&client).await?;
-            Ok::<_, DatabaseError>((client, history))
-        });
-        wait(connected).unwrap_or_else(|error| Err(DatabaseError::Other(error.to_string().into())))
+            Ok(client)
+        }
+    }
+
+    /// Runs a future on the thread of the connections, and waits for it.
+    fn run<T: Send + 'static>(
+        &self,
+        future: impl Future<Output = Result<T, DatabaseError>> + Send + 'static,
+    ) -> Result<T, DatabaseError> {
+        let done = wait(self.runtime.spawn(future));
+        done.unwrap_or_else(|error| Err(DatabaseError::Other(error.to_string().into())))
     }
 }
 
@@ -209,12 +262,19 @@ impl fmt::Debug for Clients {
     }
 }
 
+/// What the server has told of a new connection.
+struct Session {
+    /// Process of the server that executes its statements.
+    process: i32,
+    history: ServerHistory,
+}
+
 /// Prepares a connection, and checks that its server can have a store.
-async fn prepare(client: &Client) -> Result<ServerHistory, DatabaseError> {
+async fn prepare(client: &Client) -> Result<Session, DatabaseError> {
     let facts = "SELECT current_setting('server_version_num')::int, pg_is_in_recovery(),
                         current_setting('transaction_read_only')::bool,
                         current_setting('synchronous_commit'),
-                        (SELECT system_identifier::text FROM pg_control_system())";
+                        (SELECT system_identifier::text FROM pg_control_system()), pg_backend_pid()";
     let row = client.query_one(facts, &[]).await?;
     let (version, is_standby, is_read_only): (i32, bool, bool) =
         (row.get(0), row.get(1), row.get(2));
@@ -234,32 +294,84 @@ async fn prepare(client: &Client) -> Result<ServerHistory, DatabaseError> {
         return unavailable("the database, or the role, is set to read-only transactions");
     }
     let (commit, system): (String, String) = (row.get(3), row.get(4));
-    let mut session = "SET search_path TO keylane".to_owned();
+    let mut settings = "SET search_path TO keylane".to_owned();
     if ["off", "local"].contains(&&*commit) {
         // Otherwise an acknowledged job could be lost.
-        session.push_str("; SET synchronous_commit TO on");
+        settings.push_str("; SET synchronous_commit TO on");
     }
-    client.batch_execute(&session).await?;
+    client.batch_execute(&settings).await?;
     // Its first eight characters are the number of the timeline.
     let timeline = "SELECT substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)";
     let timeline = client.query_one(timeline, &[]).await?.get(0);
-    Ok(ServerHistory { system, timeline })
+    Ok(Session { process: row.get(5), history: ServerHistory { system, timeline } })
+}
+
+/// Checks that two open connections have sessions of their own at the server. With a pooler that gives each transaction a free
+/// session, prepared statements and settings would be in the session of another client.
+async fn check_sessions(first: &Client, second: &Client) -> Result<(), DatabaseError> {
+    // Without a prepared statement, which such a pooler does not know.
+    let process = "SELECT pg_backend_pid()";
+    let of_first = value_of(first, process).await?;
+    // The session that the first one has used is free now, and the second one holds it until the end of a transaction.
+    let is_pooled = match second.batch_execute("BEGIN").await {
+        // It gives each statement another session, and says so with a code that also stands for a server that is away.
+        Err(error) if text_of(&error).contains("statement pooling") => true,
+        begun => {
+            begun?;
+            let of_second = value_of(second, process).await?;
+            let is_pooled = of_first == of_second || value_of(first, process).await? != of_first;
+            second.batch_execute("ROLLBACK").await?;
+            is_pooled
+        }
+    };
+    if !is_pooled {
+        return Ok(());
+    }
+    let why = "a connection pooler gives each transaction another session of the server, and a store needs a session \
+               for each connection: give the address of the server itself, or set `pool_mode = session` in pgbouncer";
+    Err(DatabaseError::Other(why.into()))
+}
+
+/// Returns the first value that a statement finds, as text.
+async fn value_of(client: &Client, sql: &str) -> Result<Option<String>, DatabaseError> {
+    let messages = client.simple_query(sql).await?;
+    Ok(messages.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+        _ => None,
+    }))
 }
 
 /// Waits for a future on this thread, whatever else runs on it.
-pub(super) fn wait<T>(future: impl Future<Output = T>) -> T {
+fn wait<T>(future: impl Future<Output = T>) -> T {
+    let mut future = pin!(future);
+    loop {
+        if let Some(value) = wait_for(future.as_mut(), Duration::MAX) {
+            return value;
+        }
+    }
+}
+
+/// Waits for a future on this thread, at most for `time`.
+pub(super) fn wait_for<T>(
+    mut future: Pin<&mut impl Future<Output = T>>,
+    time: Duration,
+) -> Option<T> {
     struct Unpark(Thread);
     impl Wake for Unpark {
         fn wake(self: Arc<Self>) {
             self.0.unpark();
         }
     }
+    let begin = Instant::now();
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    let (mut future, mut context) = (pin!(future), Context::from_waker(&waker));
+    let mut context = Context::from_waker(&waker);
     loop {
-        match future.as_mut().poll(&mut context) {
-            Poll::Ready(value) => return value,
-            Poll::Pending => thread::park(),
+        if let Poll::Ready(value) = future.as_mut().poll(&mut context) {
+            return Some(value);
+        }
+        match time.saturating_sub(begin.elapsed()) {
+            Duration::ZERO => return None,
+            left => thread::park_timeout(left),
         }
     }
 }
@@ -270,7 +382,6 @@ mod tests {
 
     use super::*;
     use crate::store::connection::StoreConnection;
-    use crate::store::postgres::connection::PostgresConnection;
 
     #[test]
     fn commits_wait_for_the_disk_whatever_the_settings_of_the_role_are() {
@@ -278,8 +389,8 @@ mod tests {
         for (setting, found) in [("off", "on"), ("local", "on"), ("remote_apply", "remote_apply")] {
             let _ = server.query(&format!("ALTER ROLE keylane SET synchronous_commit = {setting}"));
             let settings = server.address().parse().unwrap();
-            let clients = Clients::new(&settings, &Outside::system()).unwrap();
-            let connection = PostgresConnection::new(clients.connect().unwrap().0);
+            let clients = Arc::new(Clients::new(&settings, &Outside::system()).unwrap());
+            let (connection, _) = clients.connect().unwrap();
             let tables: &dyn StoreConnection = &connection;
             let sql = "SELECT convert_to(current_setting('synchronous_commit'), 'UTF8')";
             let now = tables.first(sql, &[], |row| row.text(0)).unwrap();

@@ -3,32 +3,49 @@
 //! A statement without rows is not sent at once, but together with the next one that is waited for: a transaction that reads
 //! nothing is sent as a whole, and costs one round trip. The server executes statements in the order in which they are sent, so
 //! each sees the effects of those before it. The first one that fails gives its error to the one that is waited for.
+//!
+//! A statement may take long, so no wait for it has a limit. But an answer can be lost on the way, without an end of the connection: then
+//! the server executes nothing while the answer is missing, and that is asked on another connection.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::error::Error as StdError;
 use std::fmt::Write as _;
 use std::future::{Future, poll_fn};
 use std::ops::ControlFlow;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use bytes::{BufMut, BytesMut};
-use futures_util::StreamExt;
+use futures_util::TryStreamExt;
 use futures_util::future::{MaybeDone, maybe_done};
 use keylane_storage::sqlite::SqliteError;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type};
 use tokio_postgres::{Client, Row, Statement};
 
-use super::client::{DatabaseError, wait};
+use super::client::{Clients, DatabaseError, wait_for};
 use crate::store::connection::{
     Parameter, RowVisitor, Snapshot, StoreConnection, StoredRow, StoredValue,
 };
 use crate::store::error::ReadError;
 
+/// Time without an answer after which another connection is used to ask for its cause.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Number of times in series for which the server has to say that it executes nothing: an answer may be on its way.
+const MAX_IDLE_LOOKS: u32 = 2;
+
 /// Connection to the database of a store.
 pub(super) struct PostgresConnection {
     client: Client,
+    /// Process of the server that executes its statements.
+    process: i32,
+    /// Source of another connection, to ask for the state of this one.
+    clients: Arc<Clients>,
+    /// Whether an answer was lost on the way, although the connection has not ended.
+    is_broken: Cell<bool>,
     /// Prepared statements, by their texts.
     prepared: RefCell<HashMap<String, Statement>>,
     /// Statements that are sent with the next one that is waited for.
@@ -38,9 +55,12 @@ pub(super) struct PostgresConnection {
 }
 
 impl PostgresConnection {
-    pub(super) fn new(client: Client) -> Self {
+    pub(super) fn new(client: Client, process: i32, clients: Arc<Clients>) -> Self {
         PostgresConnection {
             client,
+            process,
+            clients,
+            is_broken: Cell::new(false),
             prepared: RefCell::default(),
             unsent: RefCell::default(),
             error: RefCell::default(),
@@ -49,7 +69,7 @@ impl PostgresConnection {
 
     /// Returns whether the connection has ended.
     pub(super) fn is_closed(&self) -> bool {
-        self.client.is_closed()
+        self.is_broken.get() || self.client.is_closed()
     }
 
     /// Returns the first error since the last call.
@@ -77,7 +97,7 @@ impl PostgresConnection {
                 Box::pin(maybe_done(self.client.execute_raw(statement, parameters)))
             })
             .collect();
-        self.note(wait(in_order(executed)).map(drop))
+        self.note(self.answer(in_order(executed)).map(drop))
     }
 
     /// Forgets the statements that were added and not sent.
@@ -88,7 +108,7 @@ impl PostgresConnection {
     /// Executes a statement without parameters or rows.
     pub(super) fn run(&self, sql: &str) -> Result<(), DatabaseError> {
         self.send()?;
-        self.note(wait(self.client.batch_execute(sql)).map_err(DatabaseError::from))
+        self.note(self.answer(self.client.batch_execute(sql)))
     }
 
     /// Executes a statement. Returns the number of changed rows.
@@ -100,17 +120,38 @@ impl PostgresConnection {
         self.send()?;
         let statement = self.note(self.prepare(sql))?;
         let parameters = parameters.iter().map(OwnedParameter::from);
-        let executed = wait(self.client.execute_raw(&statement, parameters));
-        self.note(executed.map_err(DatabaseError::from))
+        self.note(self.answer(self.client.execute_raw(&statement, parameters)))
     }
 
     fn prepare(&self, sql: &str) -> Result<Statement, DatabaseError> {
         if let Some(statement) = self.prepared.borrow().get(sql) {
             return Ok(statement.clone());
         }
-        let statement = wait(self.client.prepare(&numbered(sql)))?;
+        let statement = self.answer(self.client.prepare(&numbered(sql)))?;
         self.prepared.borrow_mut().insert(sql.to_owned(), statement.clone());
         Ok(statement)
+    }
+
+    /// Waits for an answer of the server.
+    fn answer<T, E: Into<DatabaseError>>(
+        &self,
+        future: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, DatabaseError> {
+        let mut future = pin!(future);
+        let mut idle_looks = 0;
+        while !self.is_broken.get() {
+            if let Some(answer) = wait_for(future.as_mut(), PATIENCE) {
+                return answer.map_err(Into::into);
+            }
+            // A server that cannot be asked either may still execute it.
+            idle_looks = match self.clients.is_executing(self.process) {
+                Some(false) => idle_looks + 1,
+                Some(true) | None => 0,
+            };
+            self.is_broken.set(idle_looks == MAX_IDLE_LOOKS);
+        }
+        let why = "an answer of the database was lost on the way";
+        Err(DatabaseError::Unavailable(why.into()))
     }
 
     /// Keeps the first error for the owner of the connection.
@@ -129,10 +170,9 @@ impl PostgresConnection {
         self.send()?;
         let statement = self.note(self.prepare(sql))?;
         let parameters = parameters.iter().map(OwnedParameter::from);
-        let rows = wait(self.client.query_raw(&statement, parameters));
-        let mut rows = pin!(self.note(rows.map_err(DatabaseError::from))?);
-        while let Some(row) = wait(rows.next()) {
-            let row = self.note(row.map_err(DatabaseError::from))?;
+        let rows = self.answer(self.client.query_raw(&statement, parameters));
+        let mut rows = pin!(self.note(rows)?);
+        while let Some(row) = self.note(self.answer(rows.try_next()))? {
             if then(&row)? == ControlFlow::Break(()) {
                 break;
             }

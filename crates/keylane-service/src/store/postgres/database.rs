@@ -44,7 +44,7 @@ pub(super) struct PostgresDatabase {
 impl PostgresDatabase {
     /// Connects again after the connection has ended, and reads which transaction was the last one.
     fn reconnect(&mut self) -> Result<u64, DatabaseError> {
-        let (client, history) = self.clients.connect()?;
+        let (connection, history) = self.clients.connect()?;
         if history != self.history {
             return Err(DatabaseError::Other(
                 "the database was promoted or replaced, and may lack acknowledged transactions; \
@@ -52,7 +52,6 @@ impl PostgresDatabase {
                     .into(),
             ));
         }
-        let connection = PostgresConnection::new(client);
         let writer = nonce(&self.outside);
         // Waits for a transaction of the earlier connection that has begun.
         connection.run("SET lock_timeout TO '10s'")?;

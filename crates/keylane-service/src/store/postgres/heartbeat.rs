@@ -141,7 +141,7 @@ impl Beats {
     fn send(&mut self) -> Result<(), DatabaseError> {
         let connection = match &self.connection {
             Some(connection) if !connection.is_closed() => connection,
-            _ => self.connection.insert(PostgresConnection::new(self.clients.connect()?.0)),
+            _ => self.connection.insert(self.clients.connect()?.0),
         };
         let sent = boot_time();
         // Only of the owner: after a takeover nothing is written, and the lease ends.

@@ -152,7 +152,7 @@ impl PostgresSettings {
         work: impl FnOnce(&PostgresConnection) -> Result<T, LayoutError>,
     ) -> Result<T, StoreOpenError> {
         let outside = Outside::system();
-        let done = Clients::new(self, &outside).and_then(|clients| {
+        let done = Clients::new(self, &outside).map(Arc::new).and_then(|clients| {
             let (connection, _) = connect(&clients, false, &outside)?;
             work(&connection).map_err(DatabaseError::from)
         });
@@ -165,14 +165,14 @@ impl PostgresSettings {
 
 /// Connects. With `waits`, a server that does not answer is waited for.
 fn connect(
-    clients: &Clients,
+    clients: &Arc<Clients>,
     waits: bool,
     outside: &Outside,
 ) -> Result<(PostgresConnection, ServerHistory), DatabaseError> {
     let mut is_told = false;
     loop {
-        match clients.connect() {
-            Ok((client, history)) => return Ok((PostgresConnection::new(client), history)),
+        match clients.connect_checked() {
+            Ok(connected) => return Ok(connected),
             Err(DatabaseError::Unavailable(why)) if waits && !outside.given_up.is_cancelled() => {
                 if !std::mem::replace(&mut is_told, true) {
                     tracing::error!(%why, "the database cannot be used yet; it is tried again each second");

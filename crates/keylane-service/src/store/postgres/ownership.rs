@@ -6,6 +6,7 @@
 //! count the sleep of the machine, so no two clocks need agree: an owner starts nothing more than [`LEASE`] after it began to send
 //! its last successful heartbeat (`heartbeat.rs`).
 
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -55,7 +56,7 @@ struct Seen {
 /// # Errors
 /// If the database cannot be read or written.
 pub(super) fn acquire(
-    clients: &Clients,
+    clients: &Arc<Clients>,
     connection: &PostgresConnection,
     node: &Nonce,
     writer: &Nonce,
@@ -122,7 +123,7 @@ fn look(connection: &PostgresConnection, row: Option<&NodeRow>) -> Result<Seen, 
 
 /// Becomes the owner unless that has changed since `last`.
 fn take(
-    clients: &Clients,
+    clients: &Arc<Clients>,
     connection: &PostgresConnection,
     last: &Seen,
     node: &Nonce,
@@ -153,9 +154,8 @@ fn take(
 }
 
 /// Ends connections that hold the row of the owner.
-fn end_transactions(clients: &Clients) -> Result<(), DatabaseError> {
-    let (client, _) = clients.connect()?;
-    let connection = PostgresConnection::new(client);
+fn end_transactions(clients: &Arc<Clients>) -> Result<(), DatabaseError> {
+    let (connection, _) = clients.connect()?;
     connection.run(
         "SELECT pg_terminate_backend(pid) FROM pg_locks
          WHERE database = (SELECT oid FROM pg_database WHERE datname = current_database())

@@ -1,47 +1,13 @@
 //! A store in PostgreSQL has one owner, loses nothing that it has acknowledged, and goes on after its database has been away.
 
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use crate::store_support::{accepted, outcome, waiting};
-use keylane_service::JobNumber;
-use keylane_service::store::{
-    Changes, OutcomeKind, PostgresSettings, RecoveredJobs, Store, StoreOpenError, StoreSettings,
-    WriteError,
-};
+use super::{ENDS, Node, check_all_ended, end, end_all_while};
+use crate::store_support::{accepted, waiting};
+use keylane_service::store::{PostgresSettings, RecoveredJobs, Store, StoreSettings, WriteError};
 use keylane_testkit::{PostgresServer, or_skip};
-use tempfile::TempDir;
-
-/// A node: its folder, and the database that it shares with others.
-struct Node {
-    folder: TempDir,
-    settings: StoreSettings,
-}
-
-impl Node {
-    fn new(server: &PostgresServer) -> Self {
-        let postgres: PostgresSettings = server.address().parse().unwrap();
-        let settings = StoreSettings { postgres: Some(postgres), ..StoreSettings::default() };
-        Node { folder: tempfile::tempdir().unwrap(), settings }
-    }
-
-    fn open(&self) -> (Store, RecoveredJobs) {
-        self.try_open().unwrap()
-    }
-
-    fn try_open(&self) -> Result<(Store, RecoveredJobs), StoreOpenError> {
-        Store::open(self.folder.path().join("node"), &self.settings)
-    }
-}
-
-/// Ends subtask 0 of a job.
-fn end(store: &Store, job: JobNumber) -> Result<(), WriteError> {
-    let mut changes = Changes::new();
-    changes.ended(job, outcome(0, OutcomeKind::Succeeded));
-    store.submit(changes).wait().map(drop)
-}
 
 fn open_in_background(node: Node) -> mpsc::Receiver<(Store, RecoveredJobs)> {
     let (opened, wait) = mpsc::channel();
@@ -126,31 +92,8 @@ fn writes_are_refused_while_the_database_is_away_and_succeed_again_afterwards() 
     }
 }
 
-/// Number of subtasks that end in the test below, and of those between two kills.
-const ENDS: u32 = 6_000;
+/// Number of subtasks whose ends are acknowledged between two kills.
 const BETWEEN_KILLS: usize = 300;
-
-/// Ends subtasks until none is left, each again as long as it is refused. Tells of each that was acknowledged.
-fn end_all(store: &Store, job: JobNumber, next: &AtomicU32, acknowledged: &mpsc::Sender<u32>) {
-    loop {
-        let number = next.fetch_add(1, Ordering::Relaxed);
-        if number >= ENDS {
-            return;
-        }
-        let write = || {
-            let mut changes = Changes::new();
-            changes.ended(job, outcome(number, OutcomeKind::Succeeded));
-            store.submit(changes).wait().map(drop)
-        };
-        // A refusal means that it was not written.
-        let mut written = write();
-        while written == Err(WriteError::Busy) {
-            written = write();
-        }
-        written.unwrap();
-        acknowledged.send(number).unwrap();
-    }
-}
 
 /// Nothing acknowledged is missing and nothing refused is there, wherever the server is killed.
 #[test]
@@ -158,27 +101,13 @@ fn a_server_that_is_killed_under_load_has_each_acknowledged_change_once() {
     let Some(mut server) = or_skip(PostgresServer::start_with(&["fsync=on"])) else { return };
     let node = Node::new(&server);
     let (store, _) = node.open();
-    let (job, next) = (accepted(&store, ENDS), AtomicU32::new(0));
-    let (acknowledged, heard) = mpsc::channel();
-    thread::scope(|scope| {
-        for _ in 0..4 {
-            let acknowledged = acknowledged.clone();
-            let (store, next) = (&store, &next);
-            scope.spawn(move || end_all(store, job, next, &acknowledged));
-        }
-        drop(acknowledged);
-        while heard.iter().take(BETWEEN_KILLS).count() == BETWEEN_KILLS {
-            server.kill();
-            server.restart();
-        }
+    let job = accepted(&store, ENDS);
+    let ended = end_all_while(&store, job, BETWEEN_KILLS, || {
+        server.kill();
+        server.restart();
     });
-    assert_eq!(store.failure(), None);
-    // An outcome that was written twice is damage.
-    assert_eq!(store.check().unwrap().damage, []);
-    drop(store);
-    let (_store, mut recovered) = node.open();
-    let found = recovered.next_job().unwrap().unwrap();
-    assert_eq!(found.counts().succeeded, ENDS);
+    ended.unwrap();
+    check_all_ended(&node, store);
 }
 
 #[test]

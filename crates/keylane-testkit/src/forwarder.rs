@@ -1,0 +1,130 @@
+//! TCP connections between a client and a server that a test can cut, silence or lead to another server.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+/// A forwarder, which cuts its connections and accepts no more when it is dropped.
+#[derive(Debug)]
+pub struct Forwarder {
+    port: u16,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    /// Port of this machine to which new connections lead.
+    to: AtomicU16,
+    has_ended: AtomicBool,
+    connections: Mutex<Vec<Forwarded>>,
+}
+
+/// A connection of a client, and the one that it leads to.
+#[derive(Debug)]
+struct Forwarded {
+    ends: [TcpStream; 2],
+    /// Whether what arrives is dropped.
+    is_silent: Arc<AtomicBool>,
+}
+
+impl Forwarder {
+    /// Starts to forward connections to a port of this machine.
+    ///
+    /// # Panics
+    /// If there is no free port.
+    #[must_use]
+    pub fn start(to: u16) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+        let port = listener.local_addr().expect("it is bound").port();
+        let shared = Arc::new(Shared {
+            to: to.into(),
+            has_ended: AtomicBool::new(false),
+            connections: Mutex::default(),
+        });
+        let accepting = Arc::clone(&shared);
+        thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                if accepting.has_ended.load(Ordering::SeqCst) {
+                    break;
+                }
+                accepting.forward(client);
+            }
+        });
+        Forwarder { port, shared }
+    }
+
+    /// Returns the port that clients connect to.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Leads new connections to another port.
+    pub fn lead_to(&self, port: u16) {
+        self.shared.to.store(port, Ordering::SeqCst);
+    }
+
+    /// Closes all connections.
+    pub fn cut(&self) {
+        for connection in self.shared.connections.lock().expect("no panic").drain(..) {
+            for end in connection.ends {
+                let _ = end.shutdown(Shutdown::Both);
+            }
+        }
+    }
+
+    /// Drops what arrives on the connections that are open, without closing them. New ones work.
+    pub fn silence(&self) {
+        for connection in self.shared.connections.lock().expect("no panic").iter() {
+            connection.is_silent.store(true, Ordering::SeqCst);
+        }
+    }
+}
+
+impl Drop for Forwarder {
+    fn drop(&mut self) {
+        self.shared.has_ended.store(true, Ordering::SeqCst);
+        let _ = TcpStream::connect(("127.0.0.1", self.port));
+        self.cut();
+    }
+}
+
+impl Shared {
+    /// Connects a client to the server. If that is away, the client is cut off.
+    fn forward(&self, client: TcpStream) {
+        let Ok(server) = TcpStream::connect(("127.0.0.1", self.to.load(Ordering::SeqCst))) else {
+            return;
+        };
+        // Pieces of a message would wait for each other.
+        let _ = (client.set_nodelay(true), server.set_nodelay(true));
+        let is_silent = Arc::new(AtomicBool::new(false));
+        let copies = || Ok::<_, std::io::Error>([client.try_clone()?, server.try_clone()?]);
+        let (Ok([from_client, to_server]), Ok([to_client, from_server]), Ok(ends)) =
+            (copies(), copies(), copies())
+        else {
+            return;
+        };
+        self.connections
+            .lock()
+            .expect("no panic")
+            .push(Forwarded { ends, is_silent: Arc::clone(&is_silent) });
+        let silent = Arc::clone(&is_silent);
+        thread::spawn(move || copy(from_client, to_server, &silent));
+        thread::spawn(move || copy(from_server, to_client, &is_silent));
+    }
+}
+
+/// Copies bytes until one of both ends closes, and then closes the other one.
+fn copy(mut from: TcpStream, mut to: TcpStream, is_silent: &AtomicBool) {
+    let mut bytes = [0; 16 << 10];
+    while let Ok(length @ 1..) = from.read(&mut bytes) {
+        let passes = !is_silent.load(Ordering::SeqCst);
+        if passes && to.write_all(&bytes[..length]).is_err() {
+            break;
+        }
+    }
+    let _ = from.shutdown(Shutdown::Both);
+    let _ = to.shutdown(Shutdown::Both);
+}
