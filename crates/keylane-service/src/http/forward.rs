@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::extract::peer;
-use super::forwarded::{CLIENT, NODE};
+use super::forwarded::{self, CLIENT, NODE};
 use super::owner_client::OwnerClient;
 use super::problem::ApiError;
 use super::server_routes::livez;
@@ -124,7 +124,7 @@ impl Forwarder {
         let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
         let mut headers = without_connection(parts.headers);
         headers.remove(header::EXPECT);
-        headers.remove(CLIENT);
+        forwarded::remove_from(&mut headers);
         if let Some(upgrade) = upgrade {
             headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
             headers.insert(header::UPGRADE, upgrade);

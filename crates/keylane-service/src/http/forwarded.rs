@@ -4,7 +4,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use axum::extract::{ConnectInfo, Request};
-use axum::http::HeaderName;
+use axum::http::{HeaderMap, HeaderName};
 
 use super::auth::Caller;
 use super::connection_limits::SharedConnectionPermit;
@@ -18,6 +18,13 @@ pub(super) const WORKER: HeaderName = HeaderName::from_static("keylane-node-work
 
 /// Header with the address of the client.
 pub(super) const CLIENT: HeaderName = HeaderName::from_static("keylane-client");
+
+/// Removes the headers of nodes: a client that sends them is no node.
+pub(super) fn remove_from(headers: &mut HeaderMap) {
+    for name in [NODE, WORKER, CLIENT] {
+        headers.remove(name);
+    }
+}
 
 /// Gives a request that another node has sent the address of its client, and removes the headers of nodes from every request. A request
 /// with another secret is one of its sender.

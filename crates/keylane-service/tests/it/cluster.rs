@@ -139,6 +139,22 @@ async fn a_server_that_waits_ends_its_streams_when_it_stops_and_the_owner_goes_o
     assert_eq!(owner.client.wait(&id).await["state"], "succeeded");
 }
 
+/// The owner believes the headers of other nodes, and a client can write the same ones.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_without_a_token_is_refused_whatever_headers_it_sends() {
+    let Some(database) = or_skip(PostgresServer::start()) else { return };
+    let tokens = Tokens::parse("ops operate plain:0123456789abcdef\n").unwrap();
+    let (owner, other) = two(&database, HttpSettings { tokens, ..HttpSettings::default() }).await;
+    other.until_it_forwards().await;
+    let claim = r#"{"kinds":["echo"]}"#;
+    for client in [&owner.client, &other.client] {
+        for name in ["keylane-node-worker", "keylane-client"] {
+            let headers = [("content-type", "application/json"), (name, "127.0.0.1")];
+            client.send("POST", "/v1/leases", &headers, claim).await.expect(401);
+        }
+    }
+}
+
 /// The same connection of a client goes on when its server becomes the owner.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_takes_over_answers_itself() {

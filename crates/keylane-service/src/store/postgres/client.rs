@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 
 use keylane_storage::sqlite::SqliteError;
 use tokio::runtime::{Builder, Handle};
+use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Error, SimpleQueryMessage};
 use tokio_postgres_rustls::MakeRustlsConnect;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::connection::PostgresConnection;
 use super::settings::PostgresSettings;
 use super::tls;
 use crate::store::error::{ReadError, StoreDamage};
@@ -31,6 +31,9 @@ const MIN_VERSION: i32 = 13_00_00;
 
 /// Time after which a peer that does not answer counts as gone.
 const PEER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Number of addresses of a host that may be silent before one answers.
+const MAX_ADDRESSES: u32 = 4;
 
 /// Error of a database, by its consequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,6 +82,10 @@ impl From<Error> for DatabaseError {
             NOT_OWNER => DatabaseError::NotOwner,
             "53100" => DatabaseError::Full,
             "XX001" | "XX002" => DatabaseError::Damaged(why),
+            // A limit of the server's configuration, which another attempt reaches too.
+            "53400" => DatabaseError::Other(why),
+            // The session has ended, because this node stood still in a transaction.
+            "25P03" | "25P04" => DatabaseError::Unavailable(why),
             // The server stops, starts, has too many connections, or was told to end; or it waited too long.
             other if ["08", "53", "57"].contains(&&other[..2]) => DatabaseError::Unavailable(why),
             _ if [
@@ -190,69 +197,70 @@ impl Clients {
     ///
     /// # Errors
     /// If the server cannot be reached or refuses the connection, or is one that no store can be in.
-    pub(super) fn connect(
-        self: &Arc<Self>,
-    ) -> Result<(PostgresConnection, ServerHistory), DatabaseError> {
-        let session = self.session();
-        let (client, session) = self.run(async move {
-            let client = session.await?;
-            let session = prepare(&client).await?;
-            Ok((client, session))
-        })?;
-        let connection = PostgresConnection::new(client, session.process, Arc::clone(self));
-        Ok((connection, session.history))
+    pub(super) fn connect(&self) -> Result<Session, DatabaseError> {
+        let opened = self.open_connection();
+        self.run(async move { prepare(opened.await?).await })
     }
 
-    /// Opens a connection as [`connect`](Self::connect) does, after checking that each connection has a session of its own
-    /// at the server.
+    /// Checks that each connection has a session of its own at the server.
     ///
     /// # Errors
-    /// As for [`connect`](Self::connect), and if a pooler gives each transaction another session.
-    pub(super) fn connect_checked(
-        self: &Arc<Self>,
-    ) -> Result<(PostgresConnection, ServerHistory), DatabaseError> {
-        let (first, second) = (self.session(), self.session());
-        self.run(async move { check_sessions(&first.await?, &second.await?).await })?;
-        self.connect()
+    /// If a pooler gives each transaction another session, or the server cannot be reached.
+    pub(super) fn check_sessions(&self) -> Result<(), DatabaseError> {
+        let (first, second) = (self.open_connection(), self.open_connection());
+        self.run(async move { check_sessions(&first.await?.client, &second.await?.client).await })
     }
 
-    /// Returns whether a process of the server executes a statement; `None` if that cannot be found out.
+    /// Returns whether a session executes a statement; `None` if that cannot be found out.
     pub(super) fn is_executing(&self, process: i32) -> Option<bool> {
-        let session = self.session();
+        let opened = self.open_connection();
         let asked = self.run(async move {
-            let sql = format!("SELECT state FROM pg_stat_activity WHERE pid = {process}");
-            value_of(&session.await?, &sql).await
+            // No other state is shown of a session of another role.
+            let sql = format!(
+                "SELECT coalesce((SELECT coalesce(state, 'hidden') FROM pg_stat_activity WHERE pid = {process}), 'ended')"
+            );
+            value_of(&opened.await?.client, &sql).await
         });
         match asked.ok()?.as_deref() {
-            // With `track_activities = off`.
-            Some("disabled") => None,
-            // Of a process that has ended there is no row.
-            state => Some(state == Some("active")),
+            Some("active") => Some(true),
+            Some("ended" | "idle" | "idle in transaction" | "idle in transaction (aborted)") => {
+                Some(false)
+            }
+            // Hidden, or not tracked, with `track_activities = off`.
+            _ => None,
         }
     }
 
-    /// Opens a connection. Like libpq's, `connect_timeout` is the time for all of it.
-    fn session(&self) -> impl Future<Output = Result<Client, DatabaseError>> + Send + use<> {
+    /// Opens a connection.
+    fn open_connection(
+        &self,
+    ) -> impl Future<Output = Result<OpenConnection, DatabaseError>> + Send + use<> {
         let (mut config, tls) = (self.settings.config.clone(), self.tls.clone());
         config.tcp_user_timeout(PEER_TIMEOUT).keepalives_idle(PEER_TIMEOUT);
-        let (runtime, limit) = (self.runtime.clone(), config.get_connect_timeout().copied());
+        let runtime = self.runtime.clone();
         async move {
-            let connected = timeout(limit.unwrap_or(PEER_TIMEOUT), config.connect(tls)).await;
-            let silent = |_| DatabaseError::Unavailable("the server does not answer".into());
-            let (client, connection) = connected.map_err(silent)??;
+            let (client, connection) = config.connect(tls).await?;
             // It ends with the client, or with an error that the client's next statement gets.
-            runtime.spawn(connection);
-            Ok(client)
+            let task = runtime.spawn(connection).abort_handle();
+            Ok(OpenConnection { client, task })
         }
     }
 
-    /// Runs a future on the thread of the connections, and waits for it.
+    /// Runs a future on the thread of the connections, and waits for it, at most as long as a server may take to answer on each of
+    /// its addresses.
     fn run<T: Send + 'static>(
         &self,
         future: impl Future<Output = Result<T, DatabaseError>> + Send + 'static,
     ) -> Result<T, DatabaseError> {
-        let done = wait(self.runtime.spawn(future));
-        done.unwrap_or_else(|error| Err(DatabaseError::Other(error.to_string().into())))
+        let config = &self.settings.config;
+        let of_each = config.get_connect_timeout().copied().unwrap_or(PEER_TIMEOUT);
+        let addresses = config.get_hosts().len().max(1) as u32 * MAX_ADDRESSES;
+        let limit = of_each * addresses;
+        let done = wait(self.runtime.spawn(async move { timeout(limit, future).await }));
+        let done = done.map_err(|error| DatabaseError::Other(error.to_string().into()))?;
+        done.unwrap_or_else(|_| {
+            Err(DatabaseError::Unavailable("the server does not answer".into()))
+        })
     }
 }
 
@@ -262,19 +270,37 @@ impl fmt::Debug for Clients {
     }
 }
 
-/// What the server has told of a new connection.
-struct Session {
-    /// Process of the server that executes its statements.
-    process: i32,
-    history: ServerHistory,
+/// A connection, and the task that sends and receives for it.
+struct OpenConnection {
+    client: Client,
+    task: AbortHandle,
+}
+
+/// A connection, and what the server has told of it.
+pub(super) struct Session {
+    pub(super) client: Client,
+    /// Task of the connection. It ends by itself with the client, unless an answer is missing.
+    pub(super) task: AbortHandle,
+    pub(super) process: ServerProcess,
+    pub(super) history: ServerHistory,
+}
+
+/// Process of the server that executes the statements of a connection.
+#[derive(Clone, Debug)]
+pub(super) struct ServerProcess {
+    pub(super) number: i32,
+    /// Time of its start, because numbers are used again. Unknown if this role may not see it.
+    pub(super) since: Option<String>,
 }
 
 /// Prepares a connection, and checks that its server can have a store.
-async fn prepare(client: &Client) -> Result<Session, DatabaseError> {
+async fn prepare(opened: OpenConnection) -> Result<Session, DatabaseError> {
+    let OpenConnection { client, task } = opened;
     let facts = "SELECT current_setting('server_version_num')::int, pg_is_in_recovery(),
                         current_setting('transaction_read_only')::bool,
                         current_setting('synchronous_commit'),
-                        (SELECT system_identifier::text FROM pg_control_system()), pg_backend_pid()";
+                        (SELECT system_identifier::text FROM pg_control_system()), pg_backend_pid(),
+                        (SELECT backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid())";
     let row = client.query_one(facts, &[]).await?;
     let (version, is_standby, is_read_only): (i32, bool, bool) =
         (row.get(0), row.get(1), row.get(2));
@@ -294,7 +320,10 @@ async fn prepare(client: &Client) -> Result<Session, DatabaseError> {
         return unavailable("the database, or the role, is set to read-only transactions");
     }
     let (commit, system): (String, String) = (row.get(3), row.get(4));
-    let mut settings = "SET search_path TO keylane".to_owned();
+    // A server that does not know that its client is gone would keep its locks for hours.
+    let mut settings = "SET search_path TO keylane; SET tcp_keepalives_idle TO 5; \
+                        SET tcp_keepalives_interval TO 5; SET tcp_keepalives_count TO 3"
+        .to_owned();
     if ["off", "local"].contains(&&*commit) {
         // Otherwise an acknowledged job could be lost.
         settings.push_str("; SET synchronous_commit TO on");
@@ -303,7 +332,8 @@ async fn prepare(client: &Client) -> Result<Session, DatabaseError> {
     // Its first eight characters are the number of the timeline.
     let timeline = "SELECT substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)";
     let timeline = client.query_one(timeline, &[]).await?.get(0);
-    Ok(Session { process: row.get(5), history: ServerHistory { system, timeline } })
+    let process = ServerProcess { number: row.get(5), since: row.get(6) };
+    Ok(Session { client, task, process, history: ServerHistory { system, timeline } })
 }
 
 /// Checks that two open connections have sessions of their own at the server. With a pooler that gives each transaction a free
@@ -382,6 +412,7 @@ mod tests {
 
     use super::*;
     use crate::store::connection::StoreConnection;
+    use crate::store::postgres::connection::PostgresConnection;
 
     #[test]
     fn commits_wait_for_the_disk_whatever_the_settings_of_the_role_are() {
@@ -390,7 +421,7 @@ mod tests {
             let _ = server.query(&format!("ALTER ROLE keylane SET synchronous_commit = {setting}"));
             let settings = server.address().parse().unwrap();
             let clients = Arc::new(Clients::new(&settings, &Outside::system()).unwrap());
-            let (connection, _) = clients.connect().unwrap();
+            let (connection, _) = PostgresConnection::open(&clients).unwrap();
             let tables: &dyn StoreConnection = &connection;
             let sql = "SELECT convert_to(current_setting('synchronous_commit'), 'UTF8')";
             let now = tables.first(sql, &[], |row| row.text(0)).unwrap();

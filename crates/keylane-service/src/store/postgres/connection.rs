@@ -5,7 +5,8 @@
 //! each sees the effects of those before it. The first one that fails gives its error to the one that is waited for.
 //!
 //! A statement may take long, so no wait for it has a limit. But an answer can be lost on the way, without an end of the connection: then
-//! the server executes nothing while the answer is missing, and that is asked on another connection.
+//! the server executes nothing while the answer is missing, and that is asked on another connection. Such a connection is closed when it
+//! is dropped, and what the server may still do for it can be ended.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -22,10 +23,11 @@ use bytes::{BufMut, BytesMut};
 use futures_util::TryStreamExt;
 use futures_util::future::{MaybeDone, maybe_done};
 use keylane_storage::sqlite::SqliteError;
+use tokio::task::AbortHandle;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type};
 use tokio_postgres::{Client, Row, Statement};
 
-use super::client::{Clients, DatabaseError, wait_for};
+use super::client::{Clients, DatabaseError, ServerHistory, ServerProcess, Session, wait_for};
 use crate::store::connection::{
     Parameter, RowVisitor, Snapshot, StoreConnection, StoredRow, StoredValue,
 };
@@ -34,16 +36,21 @@ use crate::store::error::ReadError;
 /// Time without an answer after which another connection is used to ask for its cause.
 const PATIENCE: Duration = Duration::from_secs(3);
 
+/// Rate below which no connection is expected to send.
+const MIN_BYTES_PER_MS: u64 = 256;
+
 /// Number of times in series for which the server has to say that it executes nothing: an answer may be on its way.
 const MAX_IDLE_LOOKS: u32 = 2;
 
 /// Connection to the database of a store.
 pub(super) struct PostgresConnection {
     client: Client,
-    /// Process of the server that executes its statements.
-    process: i32,
+    task: AbortHandle,
+    process: ServerProcess,
     /// Source of another connection, to ask for the state of this one.
     clients: Arc<Clients>,
+    /// Time without an answer after which that is asked.
+    patience: Duration,
     /// Whether an answer was lost on the way, although the connection has not ended.
     is_broken: Cell<bool>,
     /// Prepared statements, by their texts.
@@ -55,16 +62,40 @@ pub(super) struct PostgresConnection {
 }
 
 impl PostgresConnection {
-    pub(super) fn new(client: Client, process: i32, clients: Arc<Clients>) -> Self {
-        PostgresConnection {
+    /// Opens a connection.
+    ///
+    /// # Errors
+    /// If the server cannot be reached or refuses the connection, or is one that no store can be in.
+    pub(super) fn open(clients: &Arc<Clients>) -> Result<(Self, ServerHistory), DatabaseError> {
+        let Session { client, task, process, history } = clients.connect()?;
+        let connection = PostgresConnection {
             client,
+            task,
             process,
-            clients,
+            clients: Arc::clone(clients),
+            patience: PATIENCE,
             is_broken: Cell::new(false),
             prepared: RefCell::default(),
             unsent: RefCell::default(),
             error: RefCell::default(),
-        }
+        };
+        Ok((connection, history))
+    }
+
+    /// Sets the time without an answer after which the server is asked whether it executes anything.
+    pub(super) fn with_patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// Ends what the server may still do for an earlier connection, whose locks another statement would wait for.
+    pub(super) fn end_session_of(&self, earlier: &PostgresConnection) -> Result<(), DatabaseError> {
+        earlier.task.abort();
+        let ServerProcess { number, since: Some(since) } = &earlier.process else { return Ok(()) };
+        self.run(&format!(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+             WHERE pid = {number} AND backend_start = '{since}'"
+        ))
     }
 
     /// Returns whether the connection has ended.
@@ -91,13 +122,14 @@ impl PostgresConnection {
         if unsent.is_empty() {
             return Ok(());
         }
+        let bytes = unsent.iter().flat_map(|(_, all)| all).map(OwnedParameter::bytes).sum();
         let executed = unsent
             .iter()
             .map(|(statement, parameters)| {
                 Box::pin(maybe_done(self.client.execute_raw(statement, parameters)))
             })
             .collect();
-        self.note(self.answer(in_order(executed)).map(drop))
+        self.note(self.answer_to(bytes, in_order(executed)).map(drop))
     }
 
     /// Forgets the statements that were added and not sent.
@@ -119,8 +151,9 @@ impl PostgresConnection {
     ) -> Result<u64, DatabaseError> {
         self.send()?;
         let statement = self.note(self.prepare(sql))?;
-        let parameters = parameters.iter().map(OwnedParameter::from);
-        self.note(self.answer(self.client.execute_raw(&statement, parameters)))
+        let parameters: Vec<_> = parameters.iter().map(OwnedParameter::from).collect();
+        let bytes = parameters.iter().map(OwnedParameter::bytes).sum();
+        self.note(self.answer_to(bytes, self.client.execute_raw(&statement, parameters)))
     }
 
     fn prepare(&self, sql: &str) -> Result<Statement, DatabaseError> {
@@ -137,14 +170,25 @@ impl PostgresConnection {
         &self,
         future: impl Future<Output = Result<T, E>>,
     ) -> Result<T, DatabaseError> {
+        self.answer_to(0, future)
+    }
+
+    /// Waits for an answer of the server to statements with parameters of this size.
+    fn answer_to<T, E: Into<DatabaseError>>(
+        &self,
+        bytes: usize,
+        future: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, DatabaseError> {
+        // It executes nothing while the parameters are on their way.
+        let patience = self.patience + Duration::from_millis(bytes as u64 / MIN_BYTES_PER_MS);
         let mut future = pin!(future);
         let mut idle_looks = 0;
         while !self.is_broken.get() {
-            if let Some(answer) = wait_for(future.as_mut(), PATIENCE) {
+            if let Some(answer) = wait_for(future.as_mut(), patience) {
                 return answer.map_err(Into::into);
             }
             // A server that cannot be asked either may still execute it.
-            idle_looks = match self.clients.is_executing(self.process) {
+            idle_looks = match self.clients.is_executing(self.process.number) {
                 Some(false) => idle_looks + 1,
                 Some(true) | None => 0,
             };
@@ -178,6 +222,15 @@ impl PostgresConnection {
             }
         }
         Ok(())
+    }
+}
+
+impl Drop for PostgresConnection {
+    fn drop(&mut self) {
+        if self.is_broken.get() {
+            // Its task waits for the answer, and would keep the connection open.
+            self.task.abort();
+        }
     }
 }
 
@@ -293,6 +346,16 @@ enum OwnedParameter {
     Null,
     Number(i64),
     Bytes(Vec<u8>),
+}
+
+impl OwnedParameter {
+    /// Returns the length of its bytes, beside which a number is small.
+    fn bytes(&self) -> usize {
+        match self {
+            OwnedParameter::Bytes(bytes) => bytes.len(),
+            OwnedParameter::Null | OwnedParameter::Number(_) => 0,
+        }
+    }
 }
 
 impl From<&Parameter<'_>> for OwnedParameter {

@@ -44,7 +44,7 @@ pub(super) struct PostgresDatabase {
 impl PostgresDatabase {
     /// Connects again after the connection has ended, and reads which transaction was the last one.
     fn reconnect(&mut self) -> Result<u64, DatabaseError> {
-        let (connection, history) = self.clients.connect()?;
+        let (connection, history) = PostgresConnection::open(&self.clients)?;
         if history != self.history {
             return Err(DatabaseError::Other(
                 "the database was promoted or replaced, and may lack acknowledged transactions; \
@@ -53,7 +53,8 @@ impl PostgresDatabase {
             ));
         }
         let writer = nonce(&self.outside);
-        // Waits for a transaction of the earlier connection that has begun.
+        connection.end_session_of(&self.connection)?;
+        // Waits for the end of a transaction of the earlier connection.
         connection.run("SET lock_timeout TO '10s'")?;
         let renamed = "UPDATE term SET writer = ?1 WHERE node = ?2";
         if connection.change(renamed, &[(&writer).into(), (&self.node).into()])? == 0 {
@@ -142,7 +143,10 @@ impl WriterDatabase for PostgresDatabase {
         let committed = match sent {
             // On a connection that goes on, the answer to `COMMIT` has come, and the transaction has failed before it.
             Err(DatabaseError::Unavailable(_)) if self.connection.run("ROLLBACK").is_err() => {
-                self.settle()
+                let settled = self.settle();
+                // Its cause is the result, and not that of the connection, after which nothing was written.
+                self.connection.take_error();
+                settled
             }
             sent => sent,
         };

@@ -15,6 +15,9 @@ use crate::store::store_dependencies::{JoinWriter, Outside};
 /// Interval between two heartbeats.
 const INTERVAL: Duration = Duration::from_secs(1);
 
+/// Time without an answer to a heartbeat after which the server is asked whether it executes it: a lost answer should not end the lease.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 /// Number of heartbeats after which the owner writes its row again, with its address and certificate.
 const BEATS_PER_ROW: u64 = 5;
 
@@ -141,7 +144,10 @@ impl Beats {
     fn send(&mut self) -> Result<(), DatabaseError> {
         let connection = match &self.connection {
             Some(connection) if !connection.is_closed() => connection,
-            _ => self.connection.insert(self.clients.connect()?.0),
+            _ => {
+                let (connection, _) = PostgresConnection::open(&self.clients)?;
+                self.connection.insert(connection.with_patience(PATIENCE))
+            }
         };
         let sent = boot_time();
         // Only of the owner: after a takeover nothing is written, and the lease ends.

@@ -171,7 +171,8 @@ fn connect(
 ) -> Result<(PostgresConnection, ServerHistory), DatabaseError> {
     let mut is_told = false;
     loop {
-        match clients.connect_checked() {
+        let connected = clients.check_sessions().and_then(|()| PostgresConnection::open(clients));
+        match connected {
             Ok(connected) => return Ok(connected),
             Err(DatabaseError::Unavailable(why)) if waits && !outside.given_up.is_cancelled() => {
                 if !std::mem::replace(&mut is_told, true) {

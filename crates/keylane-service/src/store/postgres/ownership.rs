@@ -64,16 +64,16 @@ pub(super) fn acquire(
     outside: &Outside,
 ) -> Result<(), DatabaseError> {
     let row = settings.node.clone().map(|of_name| NodeRow { name: *node, node: of_name });
+    // At once, so that the others find it as soon as it is the owner.
+    row.as_ref().map_or(Ok(()), |row| row.write(connection))?;
     let mut last = look(connection, row.as_ref())?;
-    let mut since = boot_time();
+    // When it was first seen, at the latest, and last seen, at the earliest: the answer to a look can be old when it is read.
+    let (mut since, mut asked) = (boot_time(), Duration::ZERO);
     let mut is_told = false;
-    for round in 0_u32.. {
-        if let Some(row) = row.as_ref().filter(|_| round % LOOKS_PER_ROW == 0) {
-            row.write(connection)?;
-        }
+    for round in 1_u32.. {
         // This node is the only process with its name, so an owner of that name has ended.
         let was_it = last.node.as_deref() == Some(node.as_slice());
-        if was_it || last.node.is_none() || boot_time().saturating_sub(since) >= SILENCE {
+        if was_it || last.node.is_none() || asked.saturating_sub(since) >= SILENCE {
             if take(clients, connection, &last, node, writer)? {
                 break;
             }
@@ -84,6 +84,10 @@ pub(super) fn acquire(
         if outside.given_up.is_cancelled() {
             return Err(DatabaseError::Other("the start was given up".into()));
         }
+        if let Some(row) = row.as_ref().filter(|_| round % LOOKS_PER_ROW == 0) {
+            row.write(connection)?;
+        }
+        asked = boot_time();
         let now = look(connection, row.as_ref())?;
         if now != last {
             if !settings.waits && now.node.is_some() {
@@ -121,7 +125,7 @@ fn look(connection: &PostgresConnection, row: Option<&NodeRow>) -> Result<Seen, 
     Ok(seen)
 }
 
-/// Becomes the owner unless that has changed since `last`.
+/// Becomes the owner unless the owner or its heartbeat has changed since `last`.
 fn take(
     clients: &Arc<Clients>,
     connection: &PostgresConnection,
@@ -129,8 +133,11 @@ fn take(
     node: &Nonce,
     writer: &Nonce,
 ) -> Result<bool, DatabaseError> {
-    let sql = "UPDATE term SET epoch = epoch + 1, node = ?1, writer = ?2 WHERE epoch = ?3";
-    let parameters = [node.into(), writer.into(), last.epoch.into()];
+    let sql =
+        "UPDATE term SET epoch = epoch + 1, node = ?1, writer = ?2 WHERE epoch = ?3 AND coalesce(
+               (SELECT number FROM heartbeat WHERE heartbeat.node = term.node), 0) = ?4";
+    let beat = last.beat.unwrap_or(0);
+    let parameters = [node.into(), writer.into(), last.epoch.into(), beat.into()];
     connection.run(&format!("SET lock_timeout TO '{PATIENCE}'"))?;
     let tables: &dyn StoreConnection = connection;
     let taken = tables.execute_counted(sql, &parameters);
@@ -145,7 +152,9 @@ fn take(
         }
         // A transaction of the former owner holds the row, perhaps without its node: the next try finds it gone.
         (Err(_), Some(DatabaseError::Unavailable(_))) => {
-            end_transactions(clients)?;
+            if let Err(error) = end_transactions(clients) {
+                tracing::warn!(%error, "a transaction of the former owner cannot be ended");
+            }
             Ok(false)
         }
         (Err(_), Some(error)) => Err(error),
@@ -155,12 +164,12 @@ fn take(
 
 /// Ends connections that hold the row of the owner.
 fn end_transactions(clients: &Arc<Clients>) -> Result<(), DatabaseError> {
-    let (connection, _) = clients.connect()?;
+    let (connection, _) = PostgresConnection::open(clients)?;
     connection.run(
         "SELECT pg_terminate_backend(pid) FROM pg_locks
          WHERE database = (SELECT oid FROM pg_database WHERE datname = current_database())
-         AND relation = 'keylane.term'::regclass AND mode = 'RowShareLock' AND granted
-         AND pid <> pg_backend_pid()",
+         AND relation = 'keylane.term'::regclass AND mode IN ('RowShareLock', 'RowExclusiveLock')
+         AND granted AND pid NOT IN (SELECT pid FROM pg_locks WHERE NOT granted) AND pid <> pg_backend_pid()",
     )
 }
 

@@ -62,7 +62,7 @@ impl PostgresReaders {
         let (place, idle) = self.enter();
         let connection = match idle.filter(|connection| !connection.is_closed()) {
             Some(connection) => connection,
-            None => self.clients.connect()?.0,
+            None => PostgresConnection::open(&self.clients)?.0,
         };
         let result = read(&connection);
         if connection.take_error().is_none() && !connection.is_closed() {

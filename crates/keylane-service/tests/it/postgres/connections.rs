@@ -1,11 +1,16 @@
 //! A store in PostgreSQL outlives connections that are cut or say nothing more, and refuses a pooler that has no session for each of
 //! them.
 
+use std::io::{BufRead, BufReader, Write};
+use std::process::Stdio;
 use std::thread;
 
-use super::{ENDS, Node, check_all_ended, end, end_all_while, end_at_last};
-use crate::store_support::{accepted, waiting};
-use keylane_service::store::{PostgresSettings, Store, StoreSettings, WriteError};
+use super::{ENDS, Node, check_all_ended, end, end_all_while, end_at_last, end_one};
+use crate::store_support::{NOW, accepted, waiting};
+use keylane_service::JobId;
+use keylane_service::store::{
+    Changes, JobAlias, PostgresSettings, Store, StoreSettings, WriteError,
+};
 use keylane_testkit::{Forwarder, PgBouncer, PostgresServer, or_skip};
 
 #[test]
@@ -41,18 +46,68 @@ fn connections_that_say_nothing_more_are_replaced() {
     }
 }
 
+/// The server holds the locks of a transaction whose next statement never comes, and knows nothing of a new connection.
+#[test]
+fn a_connection_that_says_nothing_more_in_a_transaction_is_replaced() {
+    let Some(server) = or_skip(PostgresServer::start()) else { return };
+    let forwarder = Forwarder::start(server.port());
+    let (store, _) = Node::by(forwarder.port()).open();
+    let job = accepted(&store, 1);
+    // It makes the transaction below wait for a read.
+    let mut psql = server.psql();
+    psql.args(["-XAtq", "-v", "ON_ERROR_STOP=1"]).arg(server.address());
+    let mut psql = psql.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut statements = psql.stdin.take().unwrap();
+    writeln!(statements, "BEGIN; LOCK TABLE keylane.alias; SELECT 'locked';").unwrap();
+    let mut lines = BufReader::new(psql.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "locked");
+    let named = || {
+        let mut changes = Changes::new();
+        let alias = JobAlias { name: "a".into(), job: JobId::new(job, NOW, 7), body_hash: [7; 32] };
+        changes.alias(alias);
+        store.submit(changes).wait().map(drop)
+    };
+    thread::scope(|scope| {
+        let write = scope.spawn(|| {
+            let mut written = named();
+            while written == Err(WriteError::Busy) {
+                written = named();
+            }
+            written
+        });
+        while server.query("SELECT count(*) FROM pg_locks WHERE NOT granted") == "0" {}
+        forwarder.silence();
+        writeln!(statements, "COMMIT;").unwrap();
+        write.join().unwrap().unwrap();
+    });
+    drop(statements);
+    assert!(psql.wait().unwrap().success());
+    // Connections that read are replaced when they are used.
+    let report = loop {
+        if let Ok(report) = store.check() {
+            break report;
+        }
+    };
+    assert_eq!(report.damage, []);
+    // The earlier connection has ended.
+    let left = "SELECT count(*) FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'";
+    assert_eq!(server.query(left), "0");
+}
+
 /// The database is well, and another node reaches it.
 #[test]
 fn a_node_whose_connections_say_nothing_more_learns_that_another_one_owns_the_store() {
     let Some(server) = or_skip(PostgresServer::start()) else { return };
     let forwarder = Forwarder::start(server.port());
     let (first, _) = Node::by(forwarder.port()).open();
-    let job = accepted(&first, 2);
+    let job = accepted(&first, 3);
+    end(&first, job).unwrap();
     // Nothing listens there.
     forwarder.lead_to(1);
     forwarder.silence();
     thread::scope(|scope| {
-        let write = scope.spawn(|| end_at_last(&first, job, 0));
+        // Not refused as if nothing had been written: that is not known.
+        let write = scope.spawn(|| end_one(&first, job, 1));
         let (second, mut recovered) = Node::new(&server).open();
         assert!(!first.may_start_work());
         forwarder.lead_to(server.port());
@@ -62,8 +117,8 @@ fn a_node_whose_connections_say_nothing_more_learns_that_another_one_owns_the_st
             "{error:?}"
         );
         assert!(first.lost().is_some());
-        assert_eq!(waiting(&recovered.next_job().unwrap().unwrap()), [(0, 0), (1, 0)]);
-        end(&second, job).unwrap();
+        assert_eq!(waiting(&recovered.next_job().unwrap().unwrap()), [(1, 0), (2, 0)]);
+        end_one(&second, job, 1).unwrap();
     });
 }
 
