@@ -27,6 +27,9 @@ pub enum Supply {
 }
 
 /// Progress of a job, in numbers of subtasks.
+///
+/// A pool reports short subtasks several at a time: up to 64 that have ended may still count as running or waiting while their
+/// worker is busy with the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JobProgress {
     /// Subtasks that succeeded.

@@ -126,10 +126,19 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         self.with_jobs(|table, time| table.split(id, exhausted, time));
     }
 
-    /// Reports that `count` subtasks are about to be enqueued: the one of an assignment, which ends,
-    /// and those that came from the splitter with it.
-    pub(crate) fn subtasks_blocked(&self, id: JobId, take: Take, count: u64) {
-        self.with_jobs(|table, _| table.note_blocked(id, take, count));
+    /// Reports that `count` subtasks with keys are about to be enqueued, beside the one of the assignment.
+    pub(crate) fn subtasks_announced(&self, id: JobId, count: u64) {
+        self.with_jobs(|table, _| table.note_announced(id, count));
+    }
+
+    /// Reports that the last `count` of these do not come.
+    pub(crate) fn announced_are_missing(&self, id: JobId, count: u64) {
+        self.with_jobs(|table, _| table.drop_announced(id, count));
+    }
+
+    /// Reports that the subtask of an assignment, which ends, is about to be enqueued.
+    pub(crate) fn subtask_blocked(&self, id: JobId, take: Take) {
+        self.with_jobs(|table, _| table.note_blocked(id, take));
     }
 
     /// Lets a worker that has found a subtask in its lane run it there, under an assignment to the

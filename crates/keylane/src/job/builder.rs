@@ -18,7 +18,9 @@ use super::sink::{CollectSink, DiscardSink, OutcomeSink, SharedResult as JobResu
 use super::source::{JobSource, SubtaskSource};
 use super::subtask::{ClosureBody, SubtaskBody};
 use crate::complete::{FallibleFn, InfallibleFn, Outcome, TaskCell};
-use crate::engine::{Engine, JobControl, JobRunner, Key, WaitLimit, WeakJobControl};
+use crate::engine::{
+    Engine, EngineSettings, JobControl, JobRunner, Key, WaitLimit, WeakJobControl,
+};
 use crate::error::{SubmitError, SubmitErrorKind};
 use crate::order::{Claims, IntoClaims};
 use crate::pool::ClosureExecutor;
@@ -48,8 +50,12 @@ struct JobSettings {
 
 /// Maximum of subtasks that wait for keys before the splitter is paused: enough that a free worker
 /// seldom finds all of them waiting, four times those that have ended and are not reported
-/// (`run/stretch.rs`), and little memory for a job of millions.
+/// (`run/stretch.rs`), and little memory for a job of millions. In a pool with a small bound they are at most a quarter of that, but
+/// [`MIN_WAITING`]: they are admitted beyond it, and other submitters wait meanwhile.
 const MAX_WAITING: u64 = 256;
+
+/// Minimum of this maximum.
+const MIN_WAITING: u64 = 64;
 
 /// The same for futures, unless the pool lets more of them run at the same time.
 #[cfg(feature = "tokio")]
@@ -57,6 +63,8 @@ const MAX_WAITING_FUTURES: u64 = 64;
 
 impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobBuilder<K, S> {
     pub(crate) fn new(engine: Arc<Engine<K, ClosureExecutor, S>>, name: String) -> Self {
+        let EngineSettings { capacity, per_key, .. } = engine.settings;
+        let bound = per_key.unwrap_or(usize::MAX).min(capacity) as u64;
         let settings = JobSettings {
             name: name.into(),
             weight: 1,
@@ -67,7 +75,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobBuilder<K, S> {
             submit_timeout: None,
             #[cfg(feature = "tokio")]
             needs_runtime: false,
-            max_waiting: MAX_WAITING,
+            max_waiting: (bound / 4).clamp(MIN_WAITING, MAX_WAITING),
         };
         JobBuilder { engine, settings }
     }
@@ -176,7 +184,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobBuilder<K, S> {
     }
 
     /// Sets the subtasks: closures with keys, as in [`Pool::submit`](crate::Pool::submit). A
-    /// subtask enters the order of the pool when it is split.
+    /// subtask enters the order of the pool when it is split, before the iterator is asked for the next one.
     pub fn each_keyed<C, T, F, I>(self, subtasks: I) -> Subtasks<K, S, T>
     where
         C: IntoClaims<K>,

@@ -21,7 +21,7 @@ use super::keyed_subtask::{KeyedSubtask, OnGranted};
 use super::options::OnError;
 use super::shared_batch::SharedBatch;
 use super::sink::{JobEnding, OnPanic, OutcomeSink};
-use super::source::{JobSource, NumberedSubtask, PullResult, SubtaskSource};
+use super::source::{ClaimedSubtask, JobSource, NumberedSubtask, PullResult, SubtaskSource};
 use super::subtask::SubtaskBody;
 use crate::complete::{Outcome, PanicPayload};
 use crate::engine::{

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 
-use crate::engine::BatchLimits;
 use crate::order::{Claims, ClaimsRepr};
 
 /// Subtask with its number, in the order in which the splitter has produced them.
@@ -33,46 +32,54 @@ pub(super) struct JobSource<K, I, F> {
 /// Result of a pull.
 pub(super) enum PullResult<K, F> {
     /// Subtasks without keys, at least one.
-    Free(VecDeque<NumberedSubtask<F>>),
-    /// Subtasks with keys, at least one.
-    Keyed(Vec<(Claims<K>, NumberedSubtask<F>)>),
+    Free,
+    /// A subtask with keys.
+    Keyed(ClaimedSubtask<K, F>),
     /// The splitter is exhausted.
     End,
 }
+
+/// Subtask with its keys.
+pub(super) type ClaimedSubtask<K, F> = (Claims<K>, NumberedSubtask<F>);
 
 impl<K, I: Iterator<Item = SplitItem<K, F>>, F> JobSource<K, I, F> {
     pub(super) fn new(iter: I, ahead: Option<usize>) -> Self {
         JobSource { iter, next: None, taken: 0, ahead }
     }
 
-    /// Pulls subtasks that all have keys, or all have none, up to the limit for those. With
-    /// `need_a_turn`, those without keys count as having some.
+    /// Pulls subtasks without keys into `free`, up to a limit, or one that has keys. With `need_a_turn`, all count as
+    /// having some.
     ///
     /// Unless configured, it pulls more than one only from an iterator of known length. Another
     /// iterator may block for its next item, like that of a channel, and the items pulled before
     /// would wait with it.
-    pub(super) fn pull(&mut self, limits: BatchLimits, need_a_turn: bool) -> PullResult<K, F> {
+    pub(super) fn pull(
+        &mut self,
+        limit: usize,
+        need_a_turn: bool,
+        free: &mut VecDeque<NumberedSubtask<F>>,
+    ) -> PullResult<K, F> {
         let is_sized = self.expected().is_some();
         let most = self.ahead.unwrap_or(if is_sized { usize::MAX } else { 1 });
-        let (mut free, mut keyed) = (VecDeque::new(), Vec::new());
-        while free.len() < most.min(limits.free) && keyed.len() < most.min(limits.keyed) {
+        while free.len() < most.min(limit) {
             let Some((claims, work)) = self.next.take().or_else(|| self.iter.next()) else { break };
             let is_free = matches!(claims, Claims(ClaimsRepr::None)) && !need_a_turn;
-            if !(if is_free { keyed.is_empty() } else { free.is_empty() }) {
+            if is_free {
+                free.push_back((self.number(), work));
+            } else if free.is_empty() {
+                return PullResult::Keyed((claims, (self.number(), work)));
+            } else {
                 self.next = Some((claims, work));
                 break;
             }
-            let subtask = (self.number(), work);
-            match is_free {
-                true => free.push_back(subtask),
-                false => keyed.push((claims, subtask)),
-            }
         }
-        match (free.is_empty(), keyed.is_empty()) {
-            (true, true) => PullResult::End,
-            (true, false) => PullResult::Keyed(keyed),
-            _ => PullResult::Free(free),
-        }
+        if free.is_empty() { PullResult::End } else { PullResult::Free }
+    }
+
+    /// Pulls a subtask, with or without keys.
+    pub(super) fn pull_one(&mut self) -> Option<ClaimedSubtask<K, F>> {
+        let (claims, work) = self.next.take().or_else(|| self.iter.next())?;
+        Some((claims, (self.number(), work)))
     }
 
     fn number(&mut self) -> u64 {

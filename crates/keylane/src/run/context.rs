@@ -84,7 +84,7 @@ pub(crate) trait ExecContext {
     }
 
     /// Reports the end of a subtask.
-    fn end_subtask(&mut self, _: SubtaskEnd) {}
+    fn end_subtask(&mut self, _: SubtaskEnd, _at_once: bool) {}
 
     /// Takes the state of the task's key, if it has one.
     fn take_state(&mut self) -> Option<ErasedKeyState> {

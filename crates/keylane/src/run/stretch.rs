@@ -19,9 +19,10 @@
 //!   it there.
 //! - A subtask is known to the scheduler as waiting before it is in a lane (`WorkerCtx::subtasks_blocked`). So the report can
 //!   count each one of a stretch from waiting to ended.
-//! - Until it is reported, the scheduler counts an ended subtask as waiting. All workers together have at most
-//!   [`MAX_UNREPORTED`] of them, a quarter of those that may wait. So they do not keep an idle worker from the splitter while
-//!   later subtasks of the stretches are long.
+//! - Until it is reported, the scheduler counts an ended subtask as waiting. The workers of a pool together have at most
+//!   [`MAX_UNREPORTED`] of them, a quarter of those that may wait; workers that replace blocked ones come on top. So they seldom keep an
+//!   idle worker from the splitter while later subtasks of the stretches are long.
+//! - The end of a subtask is reported at once if the sink of results was full before it, because the splitter waits for that.
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -34,7 +35,7 @@ use super::context::{LaneJob, SubtaskEnd};
 use crate::engine::{BatchReport, Engine, Execute, Key, WorkerReport};
 use crate::observe::WorkerCounters;
 
-/// Maximum number of subtasks of all stretches that have ended and are not reported.
+/// Maximum number of subtasks that have ended and are not reported, of the stretches of all workers that a pool is set to.
 const MAX_UNREPORTED: usize = 64;
 
 /// Assignments of a worker that serves a shard.

@@ -710,8 +710,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> ExecContext
         self.stretch.begin(self.engine, self.counters, job)
     }
 
-    fn end_subtask(&mut self, end: SubtaskEnd) {
-        if self.stretch.end_subtask(end) {
+    fn end_subtask(&mut self, end: SubtaskEnd, at_once: bool) {
+        if self.stretch.end_subtask(end) || at_once {
             self.engine.report_assignment(self.stretch.close(self.counters));
         }
     }

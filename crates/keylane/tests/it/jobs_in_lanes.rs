@@ -6,7 +6,7 @@ use std::sync::{Arc, mpsc};
 
 use keylane::{Job, OnError, Outcome};
 
-use crate::common::{Gate, eventually, hold, pool, soon};
+use crate::common::{Gate, Log, eventually, hold, pool, soon};
 
 /// Lets subtasks of key 1 gather in their lane, followed by a task without a handle, and calls `check` while one worker runs
 /// them.
@@ -115,5 +115,102 @@ fn another_job_is_not_kept_waiting() {
         assert!(seen > 0, "it came last");
         huge.cancel();
         assert!(huge.wait().unwrap().is_cancelled());
+    });
+}
+
+/// Work that the splitter submits before a subtask comes before that, and work that follows what it has yielded comes after that.
+#[test]
+fn a_subtask_is_in_the_order_before_the_splitter_is_called_again() {
+    soon(|| {
+        let (pool, log) = (pool(2), Log::new());
+        let (other, entries) = (pool.clone(), log.clone());
+        let subtasks = (0..1000_u32).map(move |n| {
+            let (after, this) = (entries.clone(), entries.clone());
+            if n > 0 {
+                other.execute(1, move || after.push((n - 1, "after"))).unwrap();
+            }
+            (1, move || this.push((n, "subtask")))
+        });
+        let job = pool.job("between").each_keyed(subtasks).run().unwrap();
+        assert!(job.wait().unwrap().is_completed());
+        pool.wait_idle().unwrap();
+        let expected: Vec<_> =
+            (0..1000).flat_map(|n| [(n, "subtask"), (n, "after")]).take(1999).collect();
+        assert_eq!(log.take(), expected);
+    });
+}
+
+#[test]
+fn a_splitter_may_wait_for_the_subtask_before() {
+    soon(|| {
+        let pool = pool(2);
+        let (tell, told) = mpsc::channel();
+        tell.send(()).unwrap();
+        let subtasks = (0..1000_u32).map(move |n| {
+            told.recv().unwrap();
+            let tell = tell.clone();
+            (n % 7, move || tell.send(()).unwrap())
+        });
+        let job = pool.job("chain").each_keyed(subtasks).run().unwrap();
+        assert!(job.wait().unwrap().is_completed());
+    });
+}
+
+/// Iterator with fewer items than its `size_hint` says.
+struct Promises(u32);
+
+impl Iterator for Promises {
+    type Item = (u32, fn());
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.0 = self.0.checked_sub(1)?;
+        Some((self.0 % 3, || ()))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (1000, Some(1000))
+    }
+}
+
+#[test]
+fn a_wrong_size_hint_does_no_harm() {
+    soon(|| {
+        let pool = pool(2);
+        for count in 0..200 {
+            let job = pool.job("wrong").each_keyed(Promises(count)).run().unwrap();
+            assert!(job.wait().unwrap().is_completed());
+        }
+        let short = pool.job("right").each_keyed([(1, || 7)]).collect().unwrap();
+        assert_eq!(short.wait().unwrap().unwrap(), [7]);
+    });
+}
+
+/// The results behind the first subtask of key 1 hold the splitter up. Its worker goes on with the next one of that key, which takes
+/// long.
+#[test]
+fn a_splitter_goes_on_when_a_fold_has_room_again() {
+    soon(|| {
+        for _ in 0..20 {
+            let pool = pool(2);
+            let (first, second) = (Gate::new(), Gate::new());
+            let (wait_first, wait_second) = (first.clone(), second.clone());
+            let subtasks = (0..2000_u32).map(move |n| {
+                let gate = match n {
+                    31 => Some(wait_first.clone()),
+                    300 => Some(wait_second.clone()),
+                    _ => None,
+                };
+                let key = if gate.is_some() { 1 } else { 2 + n % 50 };
+                (key, move || gate.iter().for_each(Gate::pass))
+            });
+            let job = pool.job("folded").each_keyed(subtasks);
+            let job = job.fold(0, |count, _| count + 1).unwrap();
+            eventually(|| job.progress().done > 200);
+            first.open();
+            // All but what waits for the second gate, and what is split ahead of that.
+            eventually(|| job.progress().done > 500);
+            second.open();
+            assert_eq!(job.wait().unwrap().unwrap(), 2000);
+        }
     });
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use crate::common::{Gate, Live, OpenAtLast, block_on, hold, pool, soon};
+use crate::common::{Gate, Live, OpenAtLast, block_on, eventually, hold, pool, soon};
 use keylane::{KeyBuildHasher, OnError, Outcome, Pool, SubmitErrorKind};
 
 struct PanicsInDrop;
@@ -62,7 +62,7 @@ fn a_panic_in_a_subtask_is_a_failure() {
                     false => builder.each((0..200).map(piece)).run(),
                 };
                 let job = job.unwrap();
-                crate::common::eventually(|| job.is_finished());
+                eventually(|| job.is_finished());
                 let progress = job.progress();
                 assert!(progress.failed == 1 && progress.running == 0, "{progress:?}");
                 // Failing fast, the other worker may have run all that is left while one unwinds.
@@ -119,9 +119,22 @@ fn a_panic_in_a_drop_ends_nothing() {
             (1, move || std::mem::forget(in_subtask))
         });
         let job = pool.job("cancelled").each_keyed(pieces).run().unwrap();
-        crate::common::eventually(|| job.progress().waiting == 256);
+        eventually(|| job.progress().waiting == 256);
         job.cancel();
         assert!(job.wait().unwrap().is_cancelled());
+        held.let_go();
+        // of subtasks that a splitter has yielded before it panics,
+        let yielded = |n: u32| {
+            assert!(n < 30, "it was asked for once more");
+            let in_subtask = PanicsInDrop;
+            move || std::mem::forget(in_subtask)
+        };
+        let job = pool.job("free").prefetch(64).each((0..40).map(yielded)).run().unwrap();
+        assert!(matches!(job.wait().unwrap(), Outcome::Panicked(_)));
+        let held = hold(&pool, 1);
+        let pieces = (0..40).map(move |n| (1, yielded(n)));
+        let job = pool.job("keyed").each_keyed(pieces).run().unwrap();
+        assert!(matches!(job.wait().unwrap(), Outcome::Panicked(_)));
         held.let_go();
         // of the accumulator of a job that fails.
         let pieces = (0..10).map(|n| move || if n == 5 { Err(n) } else { Ok(n) });
@@ -144,7 +157,7 @@ fn what_is_cancelled_is_dropped_at_once_and_keeps_its_place() {
             (1, move || drop(counted))
         });
         let job = pool.job("cancelled").each_keyed(pieces).run().unwrap();
-        crate::common::eventually(|| job.progress().waiting == 256);
+        eventually(|| job.progress().waiting == 256);
         let behind = pool.submit(1, || ()).unwrap();
         job.cancel();
         assert_eq!(live.count(), 0);
@@ -192,7 +205,7 @@ fn a_job_ends_with_its_pool() {
                 }))
                 .run()
                 .unwrap();
-            crate::common::eventually(|| keyed.progress().waiting == 256);
+            eventually(|| keyed.progress().waiting == 256);
             let begins = begun.clone();
             let running = pool
                 .job("running")

@@ -118,7 +118,11 @@ impl WorkerCtx<u64, BoxedWork> for ModelWorker<'_> {
         self.0.engine.split(self.1, exhausted);
     }
 
-    fn subtasks_blocked(&mut self, _: u64) {}
+    fn subtasks_announced(&mut self, _: u64) {}
+
+    fn announced_are_missing(&mut self, _: u64) {}
+
+    fn subtask_blocked(&mut self) {}
 
     #[cfg(feature = "tokio")]
     fn subtask_detached(&mut self) {}

@@ -147,18 +147,34 @@ impl<K, W> JobTable<K, W> {
         report.cancels
     }
 
-    /// Records that `count` subtasks wait in the lanes, or are about to: the one of an assignment,
-    /// and others from the splitter.
-    pub(super) fn note_blocked(&mut self, id: JobId, take: Take, count: u64) {
+    /// Records that `count` subtasks of the splitter are about to wait in the lanes, beside the one of an assignment.
+    pub(super) fn note_announced(&mut self, id: JobId, count: u64) {
         let time = self.time;
         let Some(allocator) = self.allocator.as_mut() else { return };
-        if count > 1 {
-            allocator.came(id, 0, count - 1, time);
+        if allocator.came(id, 0, count, time)
+            && let Some(entry) = self.entry(id)
+        {
+            entry.blocked += count;
         }
+    }
+
+    /// Takes `count` subtasks back that were announced and do not come.
+    pub(super) fn drop_announced(&mut self, id: JobId, count: u64) {
+        let time = self.time;
+        let Some(allocator) = self.allocator.as_mut() else { return };
+        // The splitter counts as running, so the job does not end here.
+        let taken = (0..count).filter(|_| allocator.settled(id, false, time)).count();
+        if let Some(entry) = self.entry(id) {
+            entry.blocked -= taken as u64;
+        }
+    }
+
+    /// Records that the subtask of an assignment waits in the lanes, or is about to.
+    pub(super) fn note_blocked(&mut self, id: JobId, take: Take) {
         let report = BatchReport::ended(End::Waits);
         self.record_report(WorkerReport { who: Claimant::Job(id), take, report });
         if let Some(entry) = self.entry(id) {
-            entry.blocked += count;
+            entry.blocked += 1;
             self.update_splitter_pause(id);
         }
     }
@@ -307,7 +323,7 @@ mod tests {
         let split = WorkerAssignment::Job { take: Take::Split, alone: true };
         // The first waits, becomes ready, and continues as a future.
         assert_eq!(assign(&mut table, false), split);
-        table.note_blocked(id, Take::Split, 1);
+        table.note_blocked(id, Take::Split);
         table.ready(id);
         table.split(id, false, 0);
         let WorkerAssignment::Job { take: Take::Ready, .. } = assign(&mut table, false) else {
@@ -316,7 +332,7 @@ mod tests {
         table.record_report(back(id, Take::Ready, BatchReport::ended(End::Waits)));
         // The second is ready before its worker lets others call the splitter, and the first ends.
         assert_eq!(assign(&mut table, false), split);
-        table.note_blocked(id, Take::Split, 1);
+        table.note_blocked(id, Take::Split);
         table.ready(id);
         assert!(table.allocator.as_mut().unwrap().settled(id, false, 0));
         table.split(id, true, 0);
@@ -330,7 +346,8 @@ mod tests {
     fn subtasks_that_are_run_in_their_lanes_are_counted_by_one_report() {
         let (mut table, id) = table(1, 5);
         assign(&mut table, false);
-        table.note_blocked(id, Take::Split, 5);
+        table.note_announced(id, 4);
+        table.note_blocked(id, Take::Split);
         table.split(id, true, 0);
         assert_eq!(assign(&mut table, true), WorkerAssignment::Loose);
         let mut holds_loose = true;
@@ -356,7 +373,8 @@ mod tests {
     fn no_subtask_begins_in_its_lane_beside_another_job_or_in_a_paused_one() {
         let (mut table, id) = table(2, 2);
         assign(&mut table, false);
-        table.note_blocked(id, Take::Split, 2);
+        table.note_announced(id, 1);
+        table.note_blocked(id, Take::Split);
         let allocator = table.allocator.as_mut().unwrap();
         allocator.pause(id, 0);
         assert!(!table.begin_in_lane(id, &mut false));

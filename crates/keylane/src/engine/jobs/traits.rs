@@ -61,10 +61,17 @@ pub(crate) trait WorkerCtx<K, W> {
     /// says that it is known to have no more.
     fn split(&mut self, exhausted: bool);
 
-    /// Reports that the assigned subtask and others of the same pull, `count` in all, are about to
-    /// be enqueued: they wait, and the worker is free again. It comes before they are enqueued, so
-    /// that the scheduler knows of each subtask that another worker finds in its lane.
-    fn subtasks_blocked(&mut self, count: u64);
+    /// Reports that the splitter is about to produce `count` subtasks with keys, beside the assigned
+    /// one: they count as waiting. It comes before they are enqueued, so that the scheduler knows of
+    /// each subtask that another worker finds in its lane.
+    fn subtasks_announced(&mut self, count: u64);
+
+    /// Reports that the splitter has ended before it has produced the last `count` of these. They count as done.
+    fn announced_are_missing(&mut self, count: u64);
+
+    /// Reports that the assigned subtask is about to be enqueued: it waits, and the worker is free
+    /// again. It comes before it is enqueued, for the same reason.
+    fn subtask_blocked(&mut self);
 
     /// Reports that the assigned subtask is a future, which continues elsewhere: the worker is free
     /// again.

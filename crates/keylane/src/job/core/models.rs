@@ -42,7 +42,15 @@ struct Bare<'a>(&'a ModelRules);
 impl WorkerCtx<u64, TaskBody> for Bare<'_> {
     fn split(&mut self, _: bool) {}
 
-    fn subtasks_blocked(&mut self, _: u64) {
+    fn subtasks_announced(&mut self, _: u64) {
+        unreachable!("no subtask has keys")
+    }
+
+    fn announced_are_missing(&mut self, _: u64) {
+        unreachable!("no subtask has keys")
+    }
+
+    fn subtask_blocked(&mut self) {
         unreachable!("no subtask has keys")
     }
 

@@ -26,38 +26,48 @@ where
             *self.source.lock() = SourceSlot::Gone;
             return Some(BatchReport::ended(End::Waits));
         };
+        let mut free = VecDeque::new();
         let asked = catch_unwind(AssertUnwindSafe(|| {
-            let pulled = source.pull(limits, F::IS_FUTURE);
-            let exhausted = source.expected() == Some(0);
-            (pulled, exhausted)
+            let pulled = source.pull(limits.free, F::IS_FUTURE, &mut free);
+            let left = source.expected();
+            (pulled, left)
         }));
         match asked {
             Err(payload) => {
-                ctx.panicked(&*payload);
-                *self.source.lock() = SourceSlot::Gone;
-                drop_catch_unwind(source);
-                self.end(JobEnding::Panicked(PanicPayload::new(payload)));
-                Some(BatchReport { cancels: true, ..BatchReport::ended(End::Waits) })
+                free.into_iter().for_each(drop_catch_unwind);
+                Some(self.splitter_panicked(source, payload, ctx))
             }
-            Ok((PullResult::End, _)) => {
-                *self.source.lock() = SourceSlot::Gone;
-                drop_catch_unwind(source);
-                Some(BatchReport::ended(End::Nothing))
+            Ok((PullResult::End, _)) => Some(self.splitter_ended(source)),
+            Ok((PullResult::Keyed(first), left)) => {
+                let left = left.map_or(0, |left| usize::try_from(left).unwrap_or(usize::MAX));
+                self.enqueue_batch(source, first, left.min(limits.keyed - 1), ctx)
             }
-            Ok((PullResult::Keyed(subtasks), exhausted)) => {
+            Ok((PullResult::Free, left)) => {
                 self.put_back(source);
-                let report = self.enqueue(subtasks, ctx);
-                // Only now may another worker call the splitter, so that the next subtask comes
-                // after these.
-                ctx.split(exhausted);
-                report
-            }
-            Ok((PullResult::Free(batch), exhausted)) => {
-                self.put_back(source);
-                ctx.split(exhausted);
-                self.run_free(batch, ctx)
+                ctx.split(left == Some(0));
+                self.run_free(free, ctx)
             }
         }
+    }
+
+    /// Ends the job, because its splitter has panicked.
+    fn splitter_panicked(
+        &self,
+        source: JobSource<K, I, F>,
+        payload: Box<dyn Any + Send>,
+        ctx: &mut dyn WorkerCtx<K, TaskBody>,
+    ) -> BatchReport {
+        ctx.panicked(&*payload);
+        *self.source.lock() = SourceSlot::Gone;
+        drop_catch_unwind(source);
+        self.end(JobEnding::Panicked(PanicPayload::new(payload)));
+        BatchReport { cancels: true, ..BatchReport::ended(End::Waits) }
+    }
+
+    fn splitter_ended(&self, source: JobSource<K, I, F>) -> BatchReport {
+        *self.source.lock() = SourceSlot::Gone;
+        drop_catch_unwind(source);
+        BatchReport::ended(End::Nothing)
     }
 
     /// Returns the splitter before it is reported as free.
@@ -82,34 +92,91 @@ where
         usize::try_from(self.max_waiting).unwrap_or(usize::MAX).saturating_sub(waiting).max(1)
     }
 
-    /// Enqueues subtasks in the order of the pool. Returns `None` unless the job was cancelled: the
+    /// Enqueues a subtask and `more` others of a splitter that has as many, in the order of the pool: each before the
+    /// splitter is called for the next one, which may submit work with the same keys, or wait for the one before. Returns
+    /// `None` unless the job has ended: the worker is then reported as free.
+    fn enqueue_batch(
+        &self,
+        mut source: JobSource<K, I, F>,
+        first: ClaimedSubtask<K, F>,
+        more: usize,
+        ctx: &mut dyn WorkerCtx<K, TaskBody>,
+    ) -> Option<BatchReport> {
+        if more != 0 {
+            ctx.subtasks_announced(more as u64);
+        }
+        // The last one is that of the assignment. So the worker counts as running while it calls the splitter.
+        let mut next = first;
+        for left in (0..more).rev() {
+            let Some((claims, index)) = self.block(next) else {
+                self.put_back(source);
+                return Some(BatchReport::ended(End::Waits));
+            };
+            self.enqueue_blocked(claims, index, ctx);
+            next = match catch_unwind(AssertUnwindSafe(|| source.pull_one())) {
+                Ok(Some(subtask)) => subtask,
+                Ok(None) => {
+                    // Its `size_hint` was wrong.
+                    ctx.announced_are_missing(left as u64);
+                    return Some(self.splitter_ended(source));
+                }
+                Err(payload) => return Some(self.splitter_panicked(source, payload, ctx)),
+            };
+        }
+        let exhausted = match catch_unwind(AssertUnwindSafe(|| source.expected() == Some(0))) {
+            Ok(exhausted) => exhausted,
+            Err(payload) => {
+                drop_catch_unwind(next);
+                return Some(self.splitter_panicked(source, payload, ctx));
+            }
+        };
+        self.put_back(source);
+        let report = self.enqueue(next, ctx);
+        // Only now may another worker call the splitter, so that the next subtask comes after these.
+        ctx.split(exhausted);
+        report
+    }
+
+    /// Enqueues the subtask of the assignment in the order of the pool. Returns `None` unless the job was cancelled: the
     /// worker is then reported as free.
     fn enqueue(
         &self,
-        subtasks: Vec<(Claims<K>, NumberedSubtask<F>)>,
+        subtask: ClaimedSubtask<K, F>,
         ctx: &mut dyn WorkerCtx<K, TaskBody>,
     ) -> Option<BatchReport> {
+        let Some((claims, index)) = self.block(subtask) else {
+            return Some(BatchReport::ended(End::Waits));
+        };
+        // From here on the job can end, if it is cancelled.
+        ctx.subtask_blocked();
+        self.enqueue_blocked(claims, index, ctx);
+        None
+    }
+
+    /// Puts a subtask with those that wait. Drops it and returns `None` if the job was cancelled.
+    fn block(&self, (claims, subtask): ClaimedSubtask<K, F>) -> Option<(Claims<K>, usize)> {
         let mut blocked = self.blocked.lock_politely();
         if self.is_cancelled() {
             drop(blocked);
-            subtasks.into_iter().for_each(drop_catch_unwind);
-            return Some(BatchReport::ended(End::Waits));
+            drop_catch_unwind((claims, subtask));
+            return None;
         }
-        let mut insert =
-            |(claims, subtask)| (claims, blocked.insert(BlockedSubtask::Waiting(subtask)));
-        let entries: Vec<_> = subtasks.into_iter().map(&mut insert).collect();
-        drop(blocked);
-        // From here on the job can end, if it is cancelled.
-        ctx.subtasks_blocked(entries.len() as u64);
+        Some((claims, blocked.insert(BlockedSubtask::Waiting(subtask))))
+    }
+
+    /// Enqueues the entry of a subtask that waits.
+    fn enqueue_blocked(
+        &self,
+        claims: Claims<K>,
+        index: usize,
+        ctx: &mut dyn WorkerCtx<K, TaskBody>,
+    ) {
         let job = self.me.upgrade().expect("the caller has the job");
-        for (claims, index) in entries {
-            let entry = TaskBody::new(KeyedSubtask { job: job.clone(), index, kept: None });
-            if let Err(payload) = ctx.enqueue(claims, entry) {
-                ctx.panicked(&*payload);
-                self.failed(index, payload);
-            }
+        let entry = TaskBody::new(KeyedSubtask { job, index, kept: None });
+        if let Err(payload) = ctx.enqueue(claims, entry) {
+            ctx.panicked(&*payload);
+            self.failed(index, payload);
         }
-        None
     }
 
     /// Delivers the outcome of a subtask that did not run, because one of its keys panicked.
@@ -137,7 +204,7 @@ where
             // A barrier is active, so each subtask must be queued like a task.
             let first = batch.pop_front().expect("a batch has at least one");
             self.grant_to_others(batch, ctx);
-            return self.enqueue(vec![(Claims::none(), first)], ctx);
+            return self.enqueue((Claims::none(), first), ctx);
         }
         let mut outcomes = Vec::with_capacity(batch.len());
         let mut count = OutcomeCount::default();
@@ -295,18 +362,21 @@ where
     ) {
         if self.is_cancelled() {
             drop_catch_unwind(work);
-            return ctx.end_subtask(SubtaskEnd::Dropped);
+            return ctx.end_subtask(SubtaskEnd::Dropped, false);
         }
+        // A splitter that waits for the sink may go on after this one.
+        let was_full = self.sink.is_full();
         let outcome = self.run_subtask(work, &LaneWorker(&*ctx));
         let failed = !outcome.is_completed();
         let mut one = std::iter::once((number, outcome));
         // The fold runs before the turn of the subtask ends, at its position.
         let cancels = self.deliver(&mut one, failed, &|payload| ctx.panicked(payload));
-        ctx.end_subtask(match (failed, cancels) {
+        let end = match (failed, cancels) {
             (_, true) => SubtaskEnd::Cancels { failed },
             (true, false) => SubtaskEnd::Failed,
             (false, false) => SubtaskEnd::Done,
-        });
+        };
+        ctx.end_subtask(end, was_full);
     }
 
     fn run_subtask(&self, work: F, worker: &dyn CountFailures) -> Outcome<T, E> {

@@ -158,9 +158,18 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> WorkerCtx<K,
         self.engine.split(self.id, exhausted);
     }
 
-    fn subtasks_blocked(&mut self, count: u64) {
+    fn subtasks_announced(&mut self, count: u64) {
         self.waited += count;
-        self.engine.subtasks_blocked(self.id, self.take, count);
+        self.engine.subtasks_announced(self.id, count);
+    }
+
+    fn announced_are_missing(&mut self, count: u64) {
+        self.engine.announced_are_missing(self.id, count);
+    }
+
+    fn subtask_blocked(&mut self) {
+        self.waited += 1;
+        self.engine.subtask_blocked(self.id, self.take);
     }
 
     #[cfg(feature = "tokio")]
@@ -188,7 +197,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> WorkerCtx<K,
         let note = || {
             let work = note(turn.take().and_then(Turn::discard));
             // Before another worker can find it.
-            self.subtasks_blocked(1);
+            self.subtask_blocked();
             work
         };
         let panic = engine.requeue_if_paused(shard, number, note).err();
