@@ -77,9 +77,7 @@ pub(crate) enum NoKey {
 
 /// The record has no key although it must.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "the record has no key; give it one, or allow it with --no-key unordered or --no-key serial"
-)]
+#[error("the record has no key; give it one, or allow it with --no-key unordered")]
 pub(crate) struct KeyMissing;
 
 /// How the key of every record is found.

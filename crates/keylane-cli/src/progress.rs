@@ -28,7 +28,7 @@ const STEPS: u64 = 1000;
 /// Form of the progress on standard error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ProgressMode {
-    /// A bar if standard error is a terminal, else nothing but failures.
+    /// A bar on a terminal. Elsewhere `run` prints failures only, and other commands print occasional lines.
     Auto,
     /// A bar.
     Bar,

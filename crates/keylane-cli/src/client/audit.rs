@@ -78,7 +78,10 @@ fn row(entry: &AuditEntry) -> Vec<String> {
         (AuditOutcome::Damaged, _) => "damaged".to_owned(),
     };
     // A schedule that has made a job has both.
-    let to = [&entry.key, &entry.schedule, &entry.job].into_iter().flatten().map(|to| own(to));
+    let to = [&entry.key, &entry.kind, &entry.schedule, &entry.job]
+        .into_iter()
+        .flatten()
+        .map(|to| own(to));
     let parameters = entry.parameters.as_ref().map(|parameters| own(&parameters.to_string()));
     let why = parameters.into_iter().chain(entry.reason.as_deref().map(own));
     vec![

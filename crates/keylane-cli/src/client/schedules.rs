@@ -159,7 +159,7 @@ enum OverlapPolicy {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum MissedRunPolicy {
-    /// ScheduleArgs job for all missed times.
+    /// One job for all missed times.
     Once,
     /// They are passed over.
     Skip,

@@ -408,7 +408,7 @@ impl SubmitArgs {
             (None, Some(path)) => read_payload(path)?,
             (None, None) if !self.key.is_empty() || !self.shared_key.is_empty() => return Ok(None),
             (None, None) => bail!(
-                "there is nothing to do: give --payload JSON, or an input with --ndjson, --csv, --tsv, \
+                "there is nothing to do: give --payload JSON, --key KEY, or an input with --ndjson, --csv, --tsv, \
                  --lines or --subtasks"
             ),
         };

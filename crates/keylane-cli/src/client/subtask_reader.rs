@@ -34,6 +34,8 @@ pub(super) enum RecordConversion {
 pub(super) struct SubtaskReader {
     source: InputSource,
     record: InputRecord,
+    has_read: bool,
+    has_keys: bool,
     rule: Option<KeyRule>,
     shared: Vec<KeyRule>,
     barrier: Option<RecordCondition>,
@@ -87,7 +89,14 @@ impl SubtaskReader {
             names,
             source,
             record: InputRecord::default(),
+            has_read: false,
+            has_keys: false,
         })
+    }
+
+    /// Returns whether records were read, `--key` was given, and none of them had a key.
+    pub(super) fn lacks_all_keys(&self) -> bool {
+        self.has_read && self.rule.is_some() && !self.has_keys
     }
 
     /// Appends the next subtask to `into`, with a line end; false at the end of the input.
@@ -106,10 +115,12 @@ impl SubtaskReader {
             into.push(b'\n');
             return Ok(());
         }
+        self.has_read = true;
         into.push(b'{');
         if let Some(rule) = &mut self.rule
             && let RecordKey::Named(key) = rule.key_of(&self.record)?
         {
+            self.has_keys = true;
             into.extend_from_slice(b"\"key\":");
             key_text(&key, into)?;
             into.push(b',');

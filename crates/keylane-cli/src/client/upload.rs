@@ -11,6 +11,7 @@ use hyper::body::Bytes;
 use indicatif::ProgressBar;
 use tokio::runtime::Handle;
 
+use super::error::say;
 use super::subtask_reader::SubtaskReader;
 
 /// Number of bytes sent at a time: large enough that the cost of calls is small.
@@ -102,5 +103,10 @@ fn fill(
         }
     }
     bar.inc(count);
+    if subtasks.lacks_all_keys() {
+        bar.suspend(|| {
+            say("note: no record had a key, so the subtasks have no order; check --key")
+        });
+    }
     Ok(filling.send(piece))
 }

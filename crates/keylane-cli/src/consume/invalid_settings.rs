@@ -12,7 +12,12 @@ pub(super) struct InvalidSettings {
 
 impl fmt::Display for InvalidSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.what)
+        // The names of settings are those of options, and of the configuration file.
+        match self.setting {
+            Some("source" | "command") | None => f.write_str(&self.what),
+            Some(setting) if self.what.contains(setting) => f.write_str(&self.what),
+            Some(setting) => write!(f, "{setting}: {}", self.what),
+        }
     }
 }
 

@@ -508,7 +508,7 @@ fn a_configuration_is_checked_with_line_and_remedy() {
     check("\nattempts = \"many\"\n").expect(255, &["c.toml:2: invalid type"]);
     check("backoff = \"3 days\"").expect(255, &["c.toml:1: `3 days` is no time; write 500ms"]);
     check("jobs = 2\non-fail = \"dead-letter\"")
-        .expect(255, &["c.toml:2: dead letters need a place"]);
+        .expect(255, &["c.toml:2: on-fail: dead letters need a place"]);
     check("x = [").expect(255, &["c.toml:1"]);
     run(&folder, "config", &["check", "no.toml"], "").expect(255, &["cannot read no.toml"]);
 }
