@@ -70,6 +70,9 @@ impl LeaseTransport for SimulatedTransport {
             let (status, answer) =
                 api.send(&mut random, ("POST", path), None, Some(request.clone())).await;
             if is_lost(&mut random) {
+                if status.is_success() {
+                    lose(&world, &answer);
+                }
                 return Err(TransportError("the answer was lost".to_owned()));
             }
             if status.is_success() {
@@ -77,6 +80,16 @@ impl LeaseTransport for SimulatedTransport {
             }
             Ok((status.as_u16(), serde_json::to_vec(&answer).unwrap().into()))
         })
+    }
+}
+
+/// Records the leases that a lost answer would have brought: their attempts have begun, and end with the leases.
+fn lose(world: &World, answer: &Value) {
+    for lease in answer["leases"].as_array().into_iter().flatten() {
+        let run = run_of(lease);
+        world.record(Event::Started(run));
+        record_end(world, run.fence, lease);
+        world.record(Event::Vanished { fence: run.fence });
     }
 }
 
