@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering as StdOrdering;
 
-use keylane_allocate::{JobProgress, Supply};
+use keylane_allocate::{Claimant, End, JobProgress, Supply};
 
 use super::super::models::{BoxedWork, Meeting, ModelEngine};
 use super::test_job::TestJob;
