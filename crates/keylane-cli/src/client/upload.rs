@@ -104,9 +104,7 @@ fn fill(
     }
     bar.inc(count);
     if subtasks.lacks_all_keys() {
-        bar.suspend(|| {
-            say("note: no record had a key, so the subtasks have no order; check --key")
-        });
+        bar.suspend(|| say("note: no record had a key; check --key"));
     }
     Ok(filling.send(piece))
 }

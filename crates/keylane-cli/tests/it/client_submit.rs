@@ -57,6 +57,17 @@ fn one_payload_is_one_subtask_and_the_id_is_all_that_is_printed() {
 }
 
 #[test]
+fn an_input_without_any_key_is_noted() {
+    let mock = taking();
+    let words = ["resize", "--ndjson", "-", "--key", ".user"];
+    let note = "keylane: note: no record had a key; check --key\n";
+    let noted = |input: &str| submit(&mock, &words, input).expect(0, &[]).stderr.clone();
+    assert_eq!(noted("{\"usr\":1}\n{\"user\":null}\n"), note);
+    // With some keys, or nothing to have one, there is no doubt about the option.
+    assert_eq!(noted("{\"usr\":1}\n{\"user\":2}\n"), "");
+}
+
+#[test]
 fn with_json_the_whole_answer_is_printed_in_a_line() {
     let mock = taking();
     let folder = tempfile::tempdir().unwrap();

@@ -17,7 +17,7 @@
 //! - The job does not end during a stretch, because its worker counts as running in the scheduler.
 //! - Nothing is withheld from other workers: a subtask that has not begun is in its lane, like any task, and idle workers find
 //!   it there.
-//! - A subtask is known to the scheduler as waiting before it is in a lane (`WorkerCtx::subtasks_blocked`). So the report can
+//! - A subtask is known to the scheduler as waiting before it is in a lane (`WorkerCtx::subtasks_announced` and `subtask_blocked`). So the report can
 //!   count each one of a stretch from waiting to ended.
 //! - Until it is reported, the scheduler counts an ended subtask as waiting. The workers of a pool together have at most
 //!   [`MAX_UNREPORTED`] of them, a quarter of those that may wait; workers that replace blocked ones come on top. So they seldom keep an

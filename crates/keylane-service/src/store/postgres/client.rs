@@ -215,7 +215,7 @@ impl Clients {
     pub(super) fn is_executing(&self, process: i32) -> Option<bool> {
         let opened = self.open_connection();
         let asked = self.run(async move {
-            // No other state is shown of a session of another role.
+            // The state of a session of another role is not shown.
             let sql = format!(
                 "SELECT coalesce((SELECT coalesce(state, 'hidden') FROM pg_stat_activity WHERE pid = {process}), 'ended')"
             );
