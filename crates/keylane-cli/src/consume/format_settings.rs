@@ -30,11 +30,11 @@ impl PlannedFormat {
         let mut given = given.into_iter().filter(|(_, is_set, _)| *is_set == Some(true));
         let format = given.next().map_or(InputFormat::Lines, |(_, _, format)| format);
         if let Some((name, ..)) = given.next() {
-            return Err((name, "csv, tsv and ndjson exclude each other; keep one of them"));
+            return Err((name, "--csv, --tsv and --ndjson exclude each other; keep one of them"));
         }
         let has_header = settings.header == Some(true);
         if has_header && format.dialect().is_none() {
-            return Err(("header", "header is for tables; add csv or tsv"));
+            return Err(("header", "--header is for tables; add --csv or --tsv"));
         }
         Ok(PlannedFormat { format, has_header })
     }

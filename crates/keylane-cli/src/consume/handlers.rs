@@ -190,7 +190,7 @@ impl CommandHandler {
         let words = templates(words, keys.payloads.layout())?;
         anyhow::ensure!(
             !words.iter().any(Template::has_placeholder),
-            "a command gets a batch as lines on its standard input; leave out {{}} or batch"
+            "a command gets a batch as lines on its standard input; leave out {{}} or --batch"
         );
         Self::of(words, payload, keys, environment, output, children)
     }

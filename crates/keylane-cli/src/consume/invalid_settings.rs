@@ -5,18 +5,18 @@ use std::fmt;
 /// Error of settings.
 #[derive(Debug)]
 pub(super) struct InvalidSettings {
-    /// Setting to look at.
+    /// Setting to look at, without dashes.
     pub(super) setting: Option<&'static str>,
     what: String,
 }
 
 impl fmt::Display for InvalidSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The names of settings are those of options, and of the configuration file.
+        // Messages name settings as options are typed. The configuration file has the same names, without dashes.
         match self.setting {
             Some("source" | "command") | None => f.write_str(&self.what),
-            Some(setting) if self.what.contains(setting) => f.write_str(&self.what),
-            Some(setting) => write!(f, "{setting}: {}", self.what),
+            Some(setting) if self.what.contains(&format!("--{setting}")) => f.write_str(&self.what),
+            Some(setting) => write!(f, "--{setting}: {}", self.what),
         }
     }
 }

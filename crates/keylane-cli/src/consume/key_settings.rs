@@ -30,18 +30,18 @@ impl PlannedKeys {
             _ => "key",
         };
         if order != RecordOrder::Key && (has_several || !planned.key.is_empty()) {
-            return Err((setting, "a key is for order by key; leave out one of key and order"));
+            return Err((setting, "a key is for order by key; leave out one of --key and --order"));
         }
         if has_several && settings.batch.is_some() {
             return Err((
                 setting,
-                "a batch has records of one key; leave out batch, or name one key",
+                "a batch has records of one key; leave out --batch, or name one key",
             ));
         }
         if has_several && pace.is_latest {
             return Err((
                 setting,
-                "latest is for records with one key; leave out latest, or name one key",
+                "--latest is for records with one key; leave out --latest, or name one key",
             ));
         }
         Ok(planned)

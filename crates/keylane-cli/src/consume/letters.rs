@@ -17,7 +17,7 @@ pub(super) fn source(
     if settings.to_the_end == Some(false) {
         return wrong(
             "to-the-end",
-            "dead letters are handled to the end of their file; leave out to-the-end",
+            "dead letters are handled to the end of their file; leave out --to-the-end",
         );
     }
     let dead_letters = settings.dead_letters.as_deref();
@@ -25,7 +25,7 @@ pub(super) fn source(
     if place.is_some_and(|place| is_same(Path::new(place), Path::new(path))) {
         return wrong(
             "dead-letters",
-            "the dead letters are the source; name another file, or leave out dead-letters: a letter that \
+            "the dead letters are the source; name another file, or leave out --dead-letters: a letter that \
              fails again stays where it is",
         );
     }

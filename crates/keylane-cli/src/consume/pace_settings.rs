@@ -31,28 +31,32 @@ impl PlannedPace {
             (
                 "latest",
                 is_latest && limit_per_key.is_some(),
-                "latest replaces records in their order, and limit-per-key has none; leave out one of them",
+                "--latest replaces records in their order, and --limit-per-key has none; leave out one of them",
             ),
             (
                 "latest",
                 is_latest && has_batches,
-                "a batch has all records of a key that wait; leave out latest or batch",
+                "a batch has all records of a key that wait; leave out --latest or --batch",
             ),
             (
                 "limit-per-key",
                 limit_per_key.is_some() && has_batches,
-                "a batch has records of a key in their order; leave out limit-per-key or batch",
+                "a batch has records of a key in their order; leave out --limit-per-key or --batch",
             ),
-            ("latest", is_latest && !has_keys, "latest is for order by key; leave out one of them"),
+            (
+                "latest",
+                is_latest && !has_keys,
+                "--latest is for order by key; leave out --latest or --order",
+            ),
             (
                 "limit-per-key",
                 limit_per_key.is_some() && !has_keys,
-                "limit-per-key is for order by key; leave out one of them",
+                "--limit-per-key is for order by key; leave out --limit-per-key or --order",
             ),
             (
                 "rate-per-key",
                 rate_per_key.is_some() && !has_keys,
-                "rate-per-key is for order by key; leave out order, or write rate",
+                "--rate-per-key is for order by key; leave out --order, or write --rate",
             ),
         ];
         match refused.into_iter().find(|(_, is_refused, _)| *is_refused) {

@@ -119,9 +119,9 @@ impl KafkaMember {
             return Ok(());
         }
         let what = format!(
-            "shutdown-timeout is {}, and the group gives the partitions of a member to others after {} \
+            "--shutdown-timeout is {}, and the group gives the partitions of a member to others after {} \
              (max.poll.interval.ms of the client), while its commands may still run; lower \
-             shutdown-timeout to {} or less, or set client max.poll.interval.ms={}",
+             --shutdown-timeout to {} or less, or add --client max.poll.interval.ms={}",
             seconds(shutdown_timeout),
             seconds(allowed),
             seconds(allowed.saturating_sub(GIVE_BACK)),
@@ -194,17 +194,14 @@ impl ConsumePlan {
         if dead_letters.is_none()
             && policy.rules().any(|rule| rule.on_exhausted == OnExhausted::DeadLetter)
         {
-            return wrong(
-                "on-fail",
-                "dead letters need a place; add dead-letters, as in file:PATH",
-            );
+            return wrong("on-fail", "dead letters need a place; add --dead-letters file:PATH");
         }
         let order = settings.order.unwrap_or(RecordOrder::Key);
         refuse_zeros(&settings)?;
         topics::refuse_loops(&settings)?;
         let jobs = default_jobs(&handler);
         if settings.env.is_some() && matches!(handler, HandlerPlan::Http { .. }) {
-            return wrong("env", "env is for a command, and an address starts none; leave out env");
+            return wrong("env", "--env is for a command, and --http starts none; leave out --env");
         }
         let batch = batch(&settings)?;
         let pace = PlannedPace::new(&settings, order, batch.is_some());
@@ -224,7 +221,10 @@ impl ConsumePlan {
             && order == RecordOrder::Key
             && !keys.names_any()
         {
-            return wrong("source", "lines have no key of their own; add key, or order none");
+            return wrong(
+                "source",
+                "lines have no key of their own; add --key KEY, or --order none",
+            );
         }
         Ok(ConsumePlan {
             source,
@@ -270,12 +270,12 @@ fn refuse_useless(
     if has_client && !has_topic {
         let name = if settings.client_config.is_some() { "client-config" } else { "client" };
         let what = format!(
-            "{name} is for topics, and none is named; write a place as kafka://HOST:PORT/TOPIC, or leave it out"
+            "--{name} is for topics, and none is named; write a place as kafka://HOST:PORT/TOPIC, or leave it out"
         );
         return wrong(name, what);
     }
     if settings.group_instance_id.is_some() && !is_member {
-        let what = "group-instance-id is for a source kafka://HOST:PORT/TOPIC; leave it out";
+        let what = "--group-instance-id is for a source kafka://HOST:PORT/TOPIC; leave it out";
         return wrong("group-instance-id", what);
     }
     Ok(())
@@ -290,7 +290,7 @@ fn format(
     if format.has_header
         && matches!(source, PlannedSource::Kafka(_) | PlannedSource::Journal { .. })
     {
-        let what = "header is for a file or a pipe, whose first row has the names; leave it out, and number the columns";
+        let what = "--header is for a file or a pipe, whose first row has the names; leave it out, and number the columns";
         return wrong("header", what);
     }
     Ok(format)
@@ -303,7 +303,10 @@ fn refuse_zeros(settings: &ConsumeSettings) -> Result<(), InvalidSettings> {
         ("max-in-flight", settings.max_in_flight == Some(0)),
     ] {
         if zero {
-            return wrong(name, format!("{name} is 1 at least"));
+            return wrong(
+                name,
+                format!("--{name} is 1 at least; write a larger number, or leave it out"),
+            );
         }
     }
     Ok(())
@@ -372,7 +375,7 @@ fn source(settings: &ConsumeSettings) -> Result<PlannedSource, InvalidSettings> 
                 offset_map: settings.offset_map.unwrap_or(OffsetMap::Kl2),
                 to_the_end: settings.to_the_end.unwrap_or(false),
             })),
-            None => wrong("source", "a topic's progress belongs to a group; add group"),
+            None => wrong("source", "a topic's progress belongs to a group; add --group NAME"),
         },
         Some(("journal", path)) if !path.is_empty() => match &settings.group {
             Some(group) => Ok(PlannedSource::Journal {
@@ -380,7 +383,7 @@ fn source(settings: &ConsumeSettings) -> Result<PlannedSource, InvalidSettings> 
                 group: group.clone(),
                 to_the_end: settings.to_the_end.unwrap_or(false),
             }),
-            None => wrong("source", "a journal's progress belongs to a group; add group"),
+            None => wrong("source", "a journal's progress belongs to a group; add --group NAME"),
         },
         Some(("file", path)) if !path.is_empty() => {
             let state = settings.state.clone();
@@ -406,10 +409,10 @@ fn handler(settings: &ConsumeSettings) -> Result<HandlerPlan, InvalidSettings> {
     match (settings.command.as_deref(), &settings.http) {
         (Some([]), None) => wrong("command", "the command is empty; name a program"),
         (Some(_), None) if worker && settings.timeout.is_some() => {
-            wrong("timeout", "it is for commands, and a worker runs on; write worker-timeout")
+            wrong("timeout", "it is for commands, and a worker runs on; write --worker-timeout")
         }
         (None, Some(_)) if settings.timeout.is_some() => {
-            wrong("timeout", "it is for commands; write http-timeout for requests")
+            wrong("timeout", "it is for commands; write --http-timeout for requests")
         }
         (Some(words), None) if worker => {
             let timeout = settings.worker_timeout.map(|span| span.0);
@@ -417,10 +420,10 @@ fn handler(settings: &ConsumeSettings) -> Result<HandlerPlan, InvalidSettings> {
             Ok(HandlerPlan::Worker { words: words.to_vec(), timeout, placement })
         }
         _ if settings.worker_keys.is_some() => {
-            wrong("worker-keys", "only workers have keys of their own; add worker")
+            wrong("worker-keys", "only workers have keys of their own; add --worker")
         }
         _ if settings.worker_timeout.is_some() => {
-            wrong("worker-timeout", "only a worker has answers to be late with; add worker")
+            wrong("worker-timeout", "only a worker has answers to be late with; add --worker")
         }
         (Some(words), None) => {
             let timeout = settings.timeout.map(|span| span.0);
@@ -430,11 +433,12 @@ fn handler(settings: &ConsumeSettings) -> Result<HandlerPlan, InvalidSettings> {
         (None, Some(url)) if url.starts_with("http://") || url.starts_with("https://") => {
             Ok(HandlerPlan::Http { url: url.clone(), timeout })
         }
-        (None, Some(url)) => {
-            wrong("http", format!("`{url}` does not begin with http:// or https://"))
-        }
+        (None, Some(url)) => wrong(
+            "http",
+            format!("`{url}` does not begin with http:// or https://; write a whole address"),
+        ),
         (None, None) => {
-            wrong("command", "the records have no handler; add a command after --, or http")
+            wrong("command", "the records have no handler; add a command after --, or --http URL")
         }
         (Some(_), Some(_)) => wrong("http", "it is set beside a command; keep one of them"),
     }
@@ -447,7 +451,7 @@ fn listen(settings: &ConsumeSettings) -> Result<Option<ListenToken>, InvalidSett
         return match settings.listen_token_file {
             Some(_) => wrong(
                 "listen-token-file",
-                "listen-token-file is for requests to listen, which is not set; add listen",
+                "--listen-token-file is for requests to --listen, which is not set; add --listen ADDRESS",
             ),
             None => Ok(None),
         };
@@ -460,7 +464,7 @@ fn listen(settings: &ConsumeSettings) -> Result<Option<ListenToken>, InvalidSett
     }
     let what = format!(
         "{address} is not loopback, and what listens there shows keys to all that reach it; listen at \
-         127.0.0.1, or add listen-insecure"
+         127.0.0.1, or add --listen-insecure"
     );
     wrong("listen", what)
 }
@@ -471,11 +475,11 @@ fn payload(settings: &ConsumeSettings) -> Result<PayloadAs, InvalidSettings> {
     match payload {
         PayloadAs::Stdin if !is_plain_command => wrong(
             "payload",
-            "`stdin` is for a command that runs for each record; leave out payload, or write json",
+            "`stdin` is for a command that runs for each record; leave out --payload, or write --payload json",
         ),
         PayloadAs::Stdin if settings.batch.is_some() => wrong(
             "payload",
-            "a command gets a batch as lines on its standard input; leave out payload, or write json",
+            "a command gets a batch as lines on its standard input; leave out --payload, or write --payload json",
         ),
         payload => Ok(payload),
     }
@@ -484,21 +488,24 @@ fn payload(settings: &ConsumeSettings) -> Result<PayloadAs, InvalidSettings> {
 fn batch(settings: &ConsumeSettings) -> Result<Option<BatchLimits>, InvalidSettings> {
     let Some(most) = settings.batch else {
         return match settings.linger {
-            Some(_) => wrong("linger", "only a batch waits for company; add batch"),
+            Some(_) => wrong("linger", "only a batch waits for others; add --batch N"),
             None => Ok(None),
         };
     };
     if settings.worker == Some(true) {
-        return wrong("batch", "a worker gets a line for each record; leave out batch or worker");
+        return wrong(
+            "batch",
+            "a worker gets a line for each record; leave out --batch or --worker",
+        );
     }
     if settings.output.is_some() {
         return wrong(
             "batch",
-            "what comes of a batch belongs to none of its records; leave out batch or output",
+            "what comes of a batch belongs to none of its records; leave out --batch or --output",
         );
     }
     if settings.order == Some(RecordOrder::None) {
-        return wrong("batch", "a batch has records of a key; leave out batch or order none");
+        return wrong("batch", "a batch has records of a key; leave out --batch or --order none");
     }
     let linger = settings.linger.map_or(Duration::from_millis(5), |span| span.0);
     Ok(Some(BatchLimits { most, linger }))
@@ -543,7 +550,7 @@ fn policy(settings: &ConsumeSettings) -> Result<RetryPolicy<FailureClass>, Inval
 
 /// Requirements of exactly once.
 const ONCE: &str = "exactly once is from a topic to a topic of the same brokers; name both as \
-                    kafka://HOST:PORT/TOPIC, with the same hosts, or leave out exactly-once";
+                    kafka://HOST:PORT/TOPIC, with the same hosts, or leave out --exactly-once";
 
 fn output(settings: &ConsumeSettings) -> Result<Option<OutputTarget>, InvalidSettings> {
     let Some(text) = settings.output.as_deref() else {

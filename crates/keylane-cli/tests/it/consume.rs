@@ -508,7 +508,7 @@ fn a_configuration_is_checked_with_line_and_remedy() {
     check("\nattempts = \"many\"\n").expect(255, &["c.toml:2: invalid type"]);
     check("backoff = \"3 days\"").expect(255, &["c.toml:1: `3 days` is no time; write 500ms"]);
     check("jobs = 2\non-fail = \"dead-letter\"")
-        .expect(255, &["c.toml:2: on-fail: dead letters need a place"]);
+        .expect(255, &["c.toml:2: --on-fail: dead letters need a place; add --dead-letters"]);
     check("x = [").expect(255, &["c.toml:1"]);
     run(&folder, "config", &["check", "no.toml"], "").expect(255, &["cannot read no.toml"]);
 }
@@ -530,14 +530,14 @@ fn settings_without_sense_are_refused_before_anything_starts() {
     let refused =
         |words: &[&str], why: &str| run(&folder, "consume", words, "").expect(255, &[why]).code;
     refused(&["--", "true"], "there is no source");
-    refused(&["journal:j", "--", "true"], "add group");
+    refused(&["journal:j", "--", "true"], "add --group NAME");
     refused(&["journal:j", "--group", "g"], "the records have no handler");
     refused(&["file:x", "--", "true"], "lines have no key of their own");
     refused(&["kafka", "--", "true"], "is no source");
     refused(&["journal:j", "--group", "g", "--http", "x"], "does not begin with http");
     refused(&["journal:j", "--group", "g", "-j", "0%", "--", "true"], "give a number like 8");
     let open = ["journal:j", "--group", "g", "--to-the-end", "--listen", "0.0.0.0:0"];
-    refused(&[&open[..], &["--", "true"]].concat(), "add listen-insecure");
+    refused(&[&open[..], &["--", "true"]].concat(), "add --listen-insecure");
     let open = [&open[..], &["--listen-insecure", "--", "true"]].concat();
     run(&folder, "consume", &open, "").expect(0, &["listening at http://0.0.0.0:"]);
     refused(
@@ -621,9 +621,9 @@ fn kafka_settings_without_a_topic_are_refused() {
     let folder = with_journal();
     fs::write(folder.path().join("client"), "sasl.password=secret\n").unwrap();
     for (setting, words) in [
-        ("client", ["--client", "client.id=x"]),
-        ("client-config", ["--client-config", "client"]),
-        ("group-instance-id", ["--group-instance-id", "one"]),
+        ("--client is", ["--client", "client.id=x"]),
+        ("--client-config is", ["--client-config", "client"]),
+        ("--group-instance-id is", ["--group-instance-id", "one"]),
     ] {
         let words = [&["journal:j", "--group", "g"][..], &words, &["--", "true"]].concat();
         let refused = run(&folder, "consume", &words, "");

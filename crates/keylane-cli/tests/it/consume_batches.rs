@@ -84,13 +84,13 @@ fn settings_that_conflict_with_batches_are_refused() {
     let batch = ["--batch", "5", "--"];
     consume(&folder, &[&batch[..], &["echo", "{}"]].concat()).expect(255, &["leave out {}"]);
     let words = ["--worker", "--batch", "5", "--", "cat"];
-    consume(&folder, &words).expect(255, &["leave out batch or worker"]);
+    consume(&folder, &words).expect(255, &["leave out --batch or --worker"]);
     let words = ["--output", "journal:o", "--batch", "5", "--", "cat"];
-    consume(&folder, &words).expect(255, &["leave out batch or output"]);
+    consume(&folder, &words).expect(255, &["leave out --batch or --output"]);
     let words = ["--order", "none", "--batch", "5", "--", "cat"];
-    consume(&folder, &words).expect(255, &["leave out batch or order none"]);
-    consume(&folder, &["--linger", "1s", "--", "cat"]).expect(255, &["add batch"]);
-    consume(&folder, &["--batch", "0", "--", "cat"]).expect(255, &["batch is 1 at least"]);
+    consume(&folder, &words).expect(255, &["leave out --batch or --order none"]);
+    consume(&folder, &["--linger", "1s", "--", "cat"]).expect(255, &["add --batch"]);
+    consume(&folder, &["--batch", "0", "--", "cat"]).expect(255, &["--batch is 1 at least"]);
 }
 
 #[test]

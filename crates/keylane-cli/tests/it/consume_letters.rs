@@ -59,7 +59,7 @@ fn letters_are_not_written_to_the_file_that_is_read() {
     let to = |place: &str| consume(&folder, &[&letters[..], &[place]].concat(), &["false"], "");
     to("file:./dead.ndjson").expect(255, &["the dead letters are the source"]);
     let endless = ["letters:dead.ndjson", "--to-the-end=false"];
-    consume(&folder, &endless, &["true"], "").expect(255, &["leave out to-the-end"]);
+    consume(&folder, &endless, &["true"], "").expect(255, &["leave out --to-the-end"]);
     fs::write(folder.path().join("dead.ndjson"), "{}\n").unwrap();
     consume(&folder, &REDRIVE, &["true"], "")
         .expect(255, &["line 1 is not a dead letter: `stream`", "correct the line, or remove it"]);

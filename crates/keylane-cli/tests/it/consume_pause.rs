@@ -254,7 +254,7 @@ fn a_token_file_that_protects_nothing_is_refused() {
         feed(command, b"").expect(255, &[part]);
     };
     let listens = ["--listen", "127.0.0.1:0", "--listen-token-file", "token"];
-    refused(&WITH_TOKEN, "add listen");
+    refused(&WITH_TOKEN, "add --listen");
     refused(&["--listen", "127.0.0.1:0", "--listen-token-file", "no"], "cannot read no");
     let path = folder.path().join("token");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();

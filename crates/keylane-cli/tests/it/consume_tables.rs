@@ -101,8 +101,11 @@ fn formats_that_contradict_each_other_are_refused() {
         consume(&folder, words, "").expect(255, &[why]);
     };
     refused(&["file:in.csv", "--csv", "--ndjson"], "exclude each other");
-    refused(&["file:in.csv", "--header"], "header is for tables; add csv or tsv");
-    refused(&["journal:j", "--group", "g", "--csv", "--header"], "header is for a file or a pipe");
+    refused(&["file:in.csv", "--header"], "--header is for tables; add --csv or --tsv");
+    refused(
+        &["journal:j", "--group", "g", "--csv", "--header"],
+        "--header is for a file or a pipe",
+    );
 }
 
 #[test]

@@ -49,9 +49,9 @@ fn output_that_a_process_of_another_session_keeps_open_is_given_up() {
 fn workers_and_services_have_timeouts_of_their_own() {
     let folder = tempfile::tempdir().unwrap();
     let worker = ["--worker", "--timeout", "1s", "--", "cat"];
-    consume(folder.path(), &worker, "").expect(255, &["write worker-timeout"]);
+    consume(folder.path(), &worker, "").expect(255, &["--timeout: ", "write --worker-timeout"]);
     let service = ["--http", "http://127.0.0.1:9/", "--timeout", "1s"];
-    consume(folder.path(), &service, "").expect(255, &["write http-timeout"]);
+    consume(folder.path(), &service, "").expect(255, &["--timeout: ", "write --http-timeout"]);
 }
 
 #[test]

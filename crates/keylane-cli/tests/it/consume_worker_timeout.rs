@@ -35,5 +35,5 @@ fn a_worker_that_answers_in_time_is_left_alone() {
 #[test]
 fn only_workers_have_it() {
     let words = ["-", "--order", "none", "--worker-timeout", "1s", "--", "echo"];
-    feed(subcommand("consume", words), b"").expect(255, &["add worker"]);
+    feed(subcommand("consume", words), b"").expect(255, &["add --worker"]);
 }

@@ -39,9 +39,9 @@ fn old_keys_of_the_consumer_have_their_effect_and_a_warning() {
     let outcome = with_file(&consume, old);
     outcome
         .expect(255, &["warning: a.toml:2: `most-records` is an old name, write `max-in-flight`"]);
-    outcome.expect(255, &["max-in-flight is 1 at least"]);
+    outcome.expect(255, &["--max-in-flight is 1 at least"]);
     let check = ["config", "check", "a.toml"];
-    with_file(&check, old).expect(255, &["a.toml:2: max-in-flight is 1 at least"]);
+    with_file(&check, old).expect(255, &["a.toml:2: --max-in-flight is 1 at least"]);
     let both = with_file(&check, "stop-within = \"1s\"\nshutdown-timeout = \"1s\"\n");
     both.expect(255, &["a.toml:1: `stop-within` is the old name of `shutdown-timeout`"]);
 }
