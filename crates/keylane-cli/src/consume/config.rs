@@ -10,7 +10,9 @@ use clap::{Args, Subcommand};
 
 use super::kafka;
 use super::settings::ConsumeSettings;
-use super::validated::{ConsumePlan, DeadLetters, HandlerPlan, OutputTarget, PlannedSource};
+use super::validated::{
+    ConsumePlan, DeadLetters, HandlerPlan, OutputTarget, PlannedSource, setting_of_a_topic,
+};
 use crate::exit::ExitOutcome;
 use crate::message::say;
 use crate::process;
@@ -50,11 +52,19 @@ pub(crate) fn run(args: &ConfigArgs) -> anyhow::Result<ExitOutcome> {
 }
 
 fn check(path: &Path) -> anyhow::Result<()> {
-    let (text, settings) = read(path)?;
+    let (text, mut settings) = read(path)?;
     // The command line can add these. Settings of the Kafka client are for some topic.
     let command = settings.http.is_none().then(|| vec!["true".to_owned()]);
     let has_client = settings.client.is_some() || settings.client_config.is_some();
-    let source = if has_client { "kafka://given-later:9092/topic" } else { "journal:given later" };
+    let is_for_topic = has_client || setting_of_a_topic(&settings).is_some();
+    let source = match is_for_topic {
+        true => "kafka://given-later:9092/topic",
+        false => "journal:given later",
+    };
+    if settings.source.is_none() {
+        // It may be for the source of the command line.
+        settings.state = None;
+    }
     let added = ConsumeSettings {
         source: Some(source.to_owned()),
         group: Some("given later".to_owned()),

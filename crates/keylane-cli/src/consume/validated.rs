@@ -256,7 +256,7 @@ impl ConsumePlan {
 /// Places between which records move.
 type Places<'a> = (&'a PlannedSource, Option<&'a DeadLetters>, Option<&'a OutputTarget>);
 
-/// Refuses settings of the Kafka client if no place is a topic: they were meant for one.
+/// Refuses settings without an effect: those of the Kafka client if no place is a topic, and those of another source.
 fn refuse_useless(
     settings: &ConsumeSettings,
     (source, dead_letters, output): Places<'_>,
@@ -274,11 +274,33 @@ fn refuse_useless(
         );
         return wrong(name, what);
     }
-    if settings.group_instance_id.is_some() && !is_member {
-        let what = "--group-instance-id is for a source kafka://HOST:PORT/TOPIC; leave it out";
-        return wrong("group-instance-id", what);
+    if let Some(name) = setting_of_a_topic(settings).filter(|_| !is_member) {
+        let what = format!("--{name} is for a source kafka://HOST:PORT/TOPIC; leave it out");
+        return wrong(name, what);
+    }
+    let has_state = matches!(source, PlannedSource::File { .. } | PlannedSource::Letters { .. });
+    if settings.state.is_some() && !has_state {
+        let what = "--state is for a source file:PATH or letters:PATH; leave it out";
+        return wrong("state", what);
     }
     Ok(())
+}
+
+/// Returns a setting that has an effect with a topic as the source only. Defaults do not count: the example of a
+/// configuration file has them for every source.
+pub(super) fn setting_of_a_topic(settings: &ConsumeSettings) -> Option<&'static str> {
+    fn differs<T: PartialEq>(value: Option<T>, default: T) -> bool {
+        value.is_some_and(|value| value != default)
+    }
+    let given = [
+        ("group-instance-id", settings.group_instance_id.is_some()),
+        ("protocol", differs(settings.protocol, KafkaProtocol::Cooperative)),
+        ("start", differs(settings.start, KafkaStart::First)),
+        ("out-of-range", differs(settings.out_of_range, KafkaStart::Refuse)),
+        ("foreign-progress", differs(settings.foreign_progress, ForeignProgressPolicy::Refuse)),
+        ("offset-map", differs(settings.offset_map, OffsetMap::Kl2)),
+    ];
+    given.into_iter().find_map(|(name, is_given)| is_given.then_some(name))
 }
 
 fn format(
@@ -627,6 +649,51 @@ mod tests {
         let client = ["max.poll.interval.ms=1", "max.poll.interval.ms=600000"];
         assert_eq!(check(&client, 585), Ok(()));
         assert!(check(&client, 586).is_err());
+    }
+
+    #[test]
+    fn a_setting_of_another_source_is_refused() {
+        let refused = |source: &str, settings: &ConsumeSettings| {
+            let given = ConsumeSettings {
+                source: Some(source.to_owned()),
+                group: Some("g".to_owned()),
+                key: Some(vec!["1".to_owned()]),
+                command: Some(vec!["true".to_owned()]),
+                ..ConsumeSettings::default()
+            };
+            let plan = ConsumePlan::new(settings.clone().or(given));
+            plan.err().map(|error| error.to_string())
+        };
+        let none = ConsumeSettings::default;
+        let topic = "kafka://here:9092/orders";
+        for (name, settings) in [
+            (
+                "group-instance-id",
+                ConsumeSettings { group_instance_id: Some("one".to_owned()), ..none() },
+            ),
+            ("protocol", ConsumeSettings { protocol: Some(KafkaProtocol::Broker), ..none() }),
+            ("start", ConsumeSettings { start: Some(KafkaStart::Last), ..none() }),
+            ("out-of-range", ConsumeSettings { out_of_range: Some(KafkaStart::First), ..none() }),
+            (
+                "foreign-progress",
+                ConsumeSettings { foreign_progress: Some(ForeignProgressPolicy::Repeat), ..none() },
+            ),
+            ("offset-map", ConsumeSettings { offset_map: Some(OffsetMap::Kl1), ..none() }),
+        ] {
+            let why = format!("--{name} is for a source kafka://HOST:PORT/TOPIC; leave it out");
+            for source in ["journal:j", "file:f", "letters:f", "-"] {
+                assert_eq!(refused(source, &settings).as_deref(), Some(&*why), "{source}");
+            }
+            assert_eq!(refused(topic, &settings), None);
+        }
+        let state = ConsumeSettings { state: Some("s".into()), ..none() };
+        for source in ["journal:j", "-", topic] {
+            let error = refused(source, &state).unwrap();
+            assert!(error.starts_with("--state is for a source file:PATH"), "{error}");
+        }
+        for source in ["file:f", "letters:f"] {
+            assert_eq!(refused(source, &state), None);
+        }
     }
 
     #[test]
