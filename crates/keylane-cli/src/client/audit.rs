@@ -65,7 +65,7 @@ impl AuditArgs {
     }
 }
 
-const COLUMNS: [&str; 7] = ["AT", "WHO", "FROM", "WHAT", "TO", "OUTCOME", "HOW AND WHY"];
+const COLUMNS: [&str; 7] = ["AT", "ACTOR", "FROM", "ACTION", "TO", "OUTCOME", "HOW AND WHY"];
 
 /// An entry in these columns.
 fn row(entry: &AuditEntry) -> Vec<String> {

@@ -388,9 +388,9 @@ fn the_audit_log_is_listed_page_by_page_up_to_the_limit() {
     });
     let outcome = run(&mock, &["audit", "--limit", "5"]);
     let expected = "\
-AT                        WHO  FROM      WHAT          TO     OUTCOME           HOW AND WHY
-2026-01-31T12:00:00.000Z  ann  10.0.0.7  job.cancel    job_1  done              {\"mode\":\"kill\"} it\\u{1b}[2J hangs
-2026-01-31T12:00:00.000Z  bob            schedule.run  s      refused: unknown
+AT                        ACTOR  FROM      ACTION        TO     OUTCOME           HOW AND WHY
+2026-01-31T12:00:00.000Z  ann    10.0.0.7  job.cancel    job_1  done              {\"mode\":\"kill\"} it\\u{1b}[2J hangs
+2026-01-31T12:00:00.000Z  bob              schedule.run  s      refused: unknown
 ";
     assert_eq!(outcome.expect(0, &[]).stdout, expected);
     let all = [
