@@ -88,7 +88,10 @@ async fn steer(
         "resume" => KeyCommand::Resume,
         "retry-head" => KeyCommand::RetryHead,
         "skip-head" => KeyCommand::SkipHead,
-        _ => return Err(ApiError::unknown("such path")),
+        _ => {
+            let actions = "such action on a key; write pause, resume, retry-head or skip-head";
+            return Err(ApiError::unknown(actions));
+        }
     };
     tell(&state, key, command, &act).await
 }

@@ -127,7 +127,7 @@ fn finish_problem(response: Response, number: &str) -> Response {
         return response;
     }
     let refusal = match status.as_u16() {
-        404 => ApiError::unknown("such path"),
+        404 => ApiError::unknown("such path; `/openapi.json` lists the paths of the API"),
         405 => ApiError::new(
             "method-not-allowed",
             "the path does not support this method; the header `Allow` lists its methods",

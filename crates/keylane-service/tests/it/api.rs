@@ -271,7 +271,8 @@ async fn what_is_wrong_is_refused_with_its_place() {
     client.send("POST", "/v1/jobs", &plain, "{}").await.expect(415);
     client.send("PUT", "/v1/jobs", &[], "").await.expect(405);
     client.get("/v1/jobs/job_0").await.expect(404);
-    client.get("/v1/nothing").await.expect(404);
+    let no_path = client.get("/v1/nothing").await.expect(404).json();
+    assert!(no_path["detail"].as_str().unwrap().contains("`/openapi.json` lists"), "{no_path}");
     client.get("/v1/jobs?state=odd").await.expect(422);
     client.get("/v1/jobs?limt=1").await.expect(422);
     client.get("/problems/lease-lost").await.expect(200);
