@@ -41,5 +41,8 @@ fn wrong_uses_are_refused_with_the_remedy() {
     server.run(&["kinds", "set", "alone"]).expect(255, &["give a limit, such as --concurrency 4"]);
     server.run(&["kinds", "reset", "alone", "--only", "size"]).expect(255, &["the limits are"]);
     server.run(&["kinds", "set", "alone", "--concurrency", "0"]).expect(4, &["/concurrency"]);
+    server
+        .run(&["kinds", "set", "alone", "--burst", "3"])
+        .expect(4, &["on the command line `--rate`"]);
     server.run(&["kinds", "pause", "nothing"]).expect(4, &["no kind `nothing`"]);
 }

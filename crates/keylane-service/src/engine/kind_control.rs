@@ -98,10 +98,10 @@ fn check_effect(
     patched.patch(patch);
     let kind = patched.applied(configured);
     if patch.burst.is_some() && kind.rate.is_none() {
-        return conflict("`burst` has no effect without a rate: set `per_second` too".into());
+        return conflict("`burst` has no effect without a rate: set `per_second` too, on the command line `--rate`".into());
     }
     if patch.burst_per_key.is_some() && kind.rate_per_key.is_none() {
-        let text = "`burst_per_key` has no effect without a rate: set `per_second_per_key` too";
+        let text = "`burst_per_key` has no effect without a rate: set `per_second_per_key` too, on the command line `--rate-per-key`";
         return conflict(text.into());
     }
     let wanted = patch.concurrency.and_then(|most| usize::try_from(most).ok());
