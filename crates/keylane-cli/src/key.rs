@@ -276,6 +276,9 @@ mod tests {
         assert!(message("{key}", &table).contains("cannot be made from {key}"));
         assert!(message("{{", &table).contains("the same for all records"));
         assert!(message("id", &FieldLayout::Lines).contains("is no number"));
+        for layout in [FieldLayout::Lines, FieldLayout::Numbered(Some(2))] {
+            assert!(message("0", &layout).contains("--key 0: fields are counted from 1"));
+        }
         assert!(message("7", &FieldLayout::Numbered(Some(2))).contains("the rows have 2"));
     }
 }

@@ -203,7 +203,7 @@ impl FieldLayout {
     pub(crate) fn field(&self, name: &str) -> anyhow::Result<FieldSelector> {
         match self {
             Self::Lines => number(name).map(FieldSelector::Word).with_context(|| {
-                several(name).unwrap_or_else(|| {
+                several(name).or_else(|| zero(name)).unwrap_or_else(|| {
                     format!(
                         "lines have numbered fields, counted from 1, and \
                          `{name}` is no number; give a number, or --csv --header or --ndjson if the \
@@ -249,6 +249,14 @@ fn several(name: &str) -> Option<String> {
     })
 }
 
+/// The remedy for a field 0.
+fn zero(name: &str) -> Option<String> {
+    let is_zero = name.parse::<usize>() == Ok(0);
+    is_zero.then(|| {
+        format!("fields are counted from 1, and there is no field {name}; write 1 for the first")
+    })
+}
+
 fn number(name: &str) -> Option<usize> {
     name.parse::<usize>().ok()?.checked_sub(1)
 }
@@ -276,7 +284,7 @@ fn named(header: &ByteRecord, name: &str) -> anyhow::Result<FieldSelector> {
 
 fn numbered(width: Option<usize>, name: &str) -> anyhow::Result<FieldSelector> {
     let index = number(name).with_context(|| {
-        several(name).unwrap_or_else(|| {
+        several(name).or_else(|| zero(name)).unwrap_or_else(|| {
             format!(
                 "`{name}` is no column number; give --header if the first line has the names, or \
                  count columns from 1"

@@ -17,14 +17,16 @@ use serde::Deserialize;
 use super::check::CommandLine;
 use super::rate_text::RateText;
 use super::slot_count::SlotCount;
-use super::value_types::{BackoffRange, ByteSize, RetentionTime};
+use super::value_types::{BackoffRange, ByteSize, RetentionTime, words};
 use crate::duration_arg::DurationArg;
 
 /// Handler of a kind or a step: exactly one of these settings.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct HandlerConfig {
+    #[serde(deserialize_with = "words")]
     command: Option<Vec<String>>,
+    #[serde(deserialize_with = "words")]
     worker: Option<Vec<String>>,
     workers: Option<NonZeroUsize>,
     max_tasks_per_worker: Option<NonZeroU64>,
@@ -45,7 +47,9 @@ struct LimitsTable {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct KindTable {
+    #[serde(deserialize_with = "words")]
     command: Option<Vec<String>>,
+    #[serde(deserialize_with = "words")]
     worker: Option<Vec<String>>,
     workers: Option<NonZeroUsize>,
     max_tasks_per_worker: Option<NonZeroU64>,
@@ -361,6 +365,14 @@ mod tests {
             ),
         ] {
             assert_eq!(of_kinds(&text), Ok(()), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_command_is_a_list_of_words() {
+        for text in ["command = \"cat x\"", "worker = \"cat\"", "split = { command = \"cat\" }"] {
+            let refused = toml::from_str::<KindTable>(text).unwrap_err().to_string();
+            assert!(refused.contains("expected a list of words, such as [\"./"), "{refused}");
         }
     }
 

@@ -179,7 +179,8 @@ fn run(args: &ServeArgs) -> anyhow::Result<ExitOutcome> {
 
 /// Runs `keylane serve --check`.
 fn check_only(source: &ConfigSource, config: &config::Config) -> anyhow::Result<ExitOutcome> {
-    let place = source.file.as_ref().map_or("--kind".into(), |file| file.display().to_string());
+    let place = source.file.as_ref().map(|file| file.display().to_string());
+    let place = place.unwrap_or_else(|| "the command line".to_owned());
     for note in check::check(&config.commands())? {
         println!("{place}: note: {note}");
     }

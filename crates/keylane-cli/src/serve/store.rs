@@ -87,7 +87,7 @@ enum StoreCommand {
     Remove {
         #[command(flatten)]
         which: StoreLocationArgs,
-        /// Its number or its id.
+        /// Its number, as `keylane store check` names it, or its id.
         job: String,
     },
 }
@@ -189,7 +189,14 @@ fn salvage(from: &Path, to: &Path) -> anyhow::Result<ExitOutcome> {
 fn remove(which: &StoreLocationArgs, job: &str) -> anyhow::Result<()> {
     let number = match JobId::parse(job) {
         Some(id) => id.number(),
-        None => JobNumber(job.parse().with_context(|| format!("{job} is no job's number or id"))?),
+        None => {
+            let number = job.parse::<u64>().ok();
+            JobNumber(number.with_context(|| {
+                format!(
+                    "JOB: `{job}` is neither a job's number nor its id; write one that `keylane store check` names"
+                )
+            })?)
+        }
     };
     let (store, mut recovered) = open_existing(which)?;
     let mut is_damaged = matches!(store.job(number), Err(ReadError::Damaged(_)));

@@ -1,8 +1,11 @@
-//! Values of the configuration that are written as text: durations, sizes and ranges.
+//! Values of the configuration that are written as text: durations, sizes and ranges; and lists of words.
 
+use std::fmt;
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::de::value::SeqAccessDeserializer;
+use serde::de::{SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 
 use crate::duration_arg::DurationArg;
 
@@ -26,6 +29,27 @@ impl TryFrom<String> for RetentionTime {
             .map_err(|_| format!("`{text}` is no time to keep jobs; write 12h, 7d or forever"))?;
         Ok(RetentionTime(Some(span.0)))
     }
+}
+
+/// Deserializes the words of a command. An error for a text has the remedy, because no shell splits it.
+pub(super) fn words<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Vec<String>>, D::Error> {
+    struct Words;
+
+    impl<'de> Visitor<'de> for Words {
+        type Value = Vec<String>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(r#"a list of words, such as ["./handle", "--fast"]"#)
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, words: A) -> Result<Self::Value, A::Error> {
+            Vec::deserialize(SeqAccessDeserializer::new(words))
+        }
+    }
+
+    deserializer.deserialize_seq(Words).map(Some)
 }
 
 /// Time between two scheduled backups.

@@ -62,6 +62,9 @@ fn a_check_looks_at_programs_and_placeholders() {
         "{said}"
     );
     assert!(!said.contains("`{key}` is no"), "{said}");
+    let words = ["--kind", "a=cat", "--check"];
+    let checked = crate::common::feed(subcommand("serve", words), b"");
+    assert_eq!(checked.expect(0, &[]).stdout, "the command line: the configuration is valid\n");
 }
 
 #[test]

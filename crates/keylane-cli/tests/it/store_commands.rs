@@ -54,6 +54,8 @@ fn a_damaged_job_is_named_and_can_be_given_up() {
     assert!(!folder.path("half.ndjson").exists(), "half an export is none");
     let other = if job == "1" { "2" } else { "1" };
     folder.store(&["remove", "--store", "a.db", other]).expect(255, &["is not damaged"]);
+    let no_job = folder.store(&["remove", "--store", "a.db", "nojob"]);
+    no_job.expect(255, &["JOB: `nojob` is neither", "that `keylane store check` names"]);
     folder.store(&["remove", "--store", "a.db", &job]).expect(0, &[]);
     folder.store(&["check", "--store", "a.db"]).expect(0, &[]);
     folder.store(&["export", "--store", "a.db", "whole.ndjson"]).expect(0, &[]);
