@@ -11,6 +11,7 @@ use keylane_service::store::{Changes, ReadError, RecoveredJobs, Store, StoreSett
 use keylane_service::{JobId, JobNumber};
 
 use super::config::place_of_store;
+use super::data_folder::data_folder;
 use super::store_place::StorePlace;
 use crate::exit::ExitOutcome;
 use crate::standard_streams::stdin;
@@ -28,7 +29,9 @@ struct StoreLocationArgs {
     #[arg(long, short, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// The store: a file, or the address of a PostgreSQL database.
+    /// The store: a file, or the address of a PostgreSQL database. The default is that of a server with a
+    /// configuration; one without has keylane/keylane.db in the user's data directory (XDG_DATA_HOME, or
+    /// ~/.local/share).
     #[arg(long, value_name = "FILE|ADDRESS", default_value = "keylane.db")]
     store: PathBuf,
 }
@@ -131,6 +134,7 @@ fn check(which: &StoreLocationArgs) -> anyhow::Result<ExitOutcome> {
     let place = which.place()?;
     let report = match place.is_database() {
         true => open(which)?.check()?,
+        false if !place.path.exists() => bail!(missing(&place)),
         false => Store::inspect(&place.path)?,
     };
     println!(
@@ -237,9 +241,18 @@ fn open_existing(which: &StoreLocationArgs) -> anyhow::Result<(Store, RecoveredJ
         }
     }
     if !place.is_database() && !place.path.exists() {
-        bail!("there is no store {}", place.shown);
+        bail!(missing(&place));
     }
     open_at(&place)
+}
+
+/// Returns the message about a store in a file that does not exist, with the store of a server without a
+/// configuration if there is one.
+fn missing(place: &StorePlace) -> String {
+    let other = data_folder().ok().map(|folder| folder.join("keylane.db"));
+    let other = other.filter(|path| path.exists());
+    let file = other.map_or_else(|| "FILE".to_owned(), |path| path.display().to_string());
+    format!("there is no store {}; give one, as in --store {file}", place.shown)
 }
 
 fn open_at(place: &StorePlace) -> anyhow::Result<(Store, RecoveredJobs)> {

@@ -64,6 +64,24 @@ fn a_damaged_job_is_named_and_can_be_given_up() {
 }
 
 #[test]
+fn a_store_that_is_missing_is_refused_with_that_of_a_server_without_a_configuration() {
+    let folder = tempfile::tempdir().unwrap();
+    let own = folder.path().join("keylane/keylane.db");
+    for (is_there, remedy) in [(false, "--store FILE"), (true, own.to_str().unwrap())] {
+        if is_there {
+            fs::create_dir(own.parent().unwrap()).unwrap();
+            fs::write(&own, "").unwrap();
+        }
+        for words in [&["check"][..], &["backup", "copy.db"]] {
+            let mut command = subcommand("store", words);
+            command.current_dir(folder.path()).env("XDG_DATA_HOME", folder.path());
+            let missing = finish(command.spawn().unwrap());
+            missing.expect(255, &["there is no store keylane.db", remedy]);
+        }
+    }
+}
+
+#[test]
 fn readable_records_are_salvaged() {
     let folder = Folder::new();
     folder.damage(br#"{"kind":"ha"#);
