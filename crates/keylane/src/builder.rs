@@ -33,6 +33,14 @@ pub const MAX_CAPACITY: usize = 1 << 31;
 
 impl<K: Key> Pool<K> {
     /// Returns a builder of pools.
+    ///
+    /// ```
+    /// use keylane::Pool;
+    ///
+    /// let pool = Pool::<String>::builder().workers(2).build()?;
+    /// assert_eq!(pool.submit("alice".to_owned(), || 6 * 7)?.join()?, 42);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn builder() -> Builder<K> {
         Builder::default()
     }
@@ -153,6 +161,19 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
     /// refused with [`TooLarge`](crate::SubmitErrorKind::TooLarge). A task that submits from inside
     /// never waits, and may exceed the bound. The bytes are released when the body has returned and
     /// its captures are dropped, or when a kept turn ends.
+    ///
+    /// ```
+    /// use keylane::{Pool, SubmitErrorKind};
+    ///
+    /// let pool = Pool::<u32>::builder().capacity_bytes(10_000).build()?;
+    /// pool.keys().pause(&7);
+    /// pool.task(7).cost(6_000).execute(|| ())?;
+    /// let refused = pool.task(8).cost(6_000).try_execute(|| ()).unwrap_err();
+    /// assert_eq!(refused.kind(), SubmitErrorKind::Full); // until the first has ended
+    /// let large = pool.task(8).cost(20_000).execute(|| ()).unwrap_err();
+    /// assert_eq!(large.kind(), SubmitErrorKind::TooLarge); // at any time
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn capacity_bytes(mut self, bytes: usize) -> Self {
         self.settings.bytes = Some(bytes);
         self
@@ -233,6 +254,19 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
 
     /// Sets the clock of the rates, the delays and the waits between attempts, for tests: by default
     /// the system's. See [`MockClock`] for an example.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use keylane::{MockClock, Pool};
+    ///
+    /// let (clock, hour) = (MockClock::new(), Duration::from_secs(3600));
+    /// let pool = Pool::<&str>::builder().clock(&clock).build()?;
+    /// let later = pool.task("alice").after(hour).submit(|| "an hour later")?;
+    /// assert!(!later.is_finished());
+    /// clock.advance(hour);
+    /// assert_eq!(later.join()?, "an hour later");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn clock(mut self, clock: &MockClock) -> Self {
         self.settings.clock = Some(clock.clone());
         self
@@ -295,6 +329,19 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
 
     /// Sets the policy for a key whose tasks fail: by default it continues. A pool that counts
     /// failures spends slightly more on each task; others nothing.
+    ///
+    /// ```
+    /// use keylane::{OnFailure, Pool};
+    ///
+    /// let on_failure = OnFailure::StopKey { after: 2 };
+    /// let pool = Pool::<&str>::builder().on_failure(on_failure).build()?;
+    /// for _ in 0..2 {
+    ///     pool.task("alice").fallible().execute(|| "no number".parse::<u32>())?;
+    /// }
+    /// pool.wait_idle()?;
+    /// assert_eq!(pool.keys().list_stopped()[0].key, "alice");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn on_failure(mut self, on_failure: OnFailure) -> Self {
         self.settings.stop_after = match on_failure {
             OnFailure::Continue => None,
@@ -310,6 +357,19 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
     }
 
     /// Sets the stack size of each worker, in bytes: by default the platform's.
+    ///
+    /// ```
+    /// use std::hint::black_box;
+    /// use keylane::Pool;
+    ///
+    /// let pool = Pool::<u32>::builder().stack_size(16 << 20).build()?;
+    /// let len = pool.submit(7, || {
+    ///     let table = [black_box(1_u8); 4 << 20]; // more than the 2 MiB of a thread of `std`
+    ///     black_box(&table).len()
+    /// })?;
+    /// assert_eq!(len.join()?, 4 << 20);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn stack_size(mut self, bytes: usize) -> Self {
         self.settings.stack_size = Some(bytes);
         self
@@ -318,6 +378,21 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
     /// Sets a hook that is called with the payload of each panic of a task, on the worker, before
     /// the next task of the same key. By default there is none, beside the process's own panic
     /// hook.
+    ///
+    /// ```
+    /// use std::any::Any;
+    /// use std::sync::mpsc::channel;
+    /// use keylane::Pool;
+    ///
+    /// let (tell, told) = channel();
+    /// let hook = move |payload: &(dyn Any + Send)| {
+    ///     tell.send(payload.downcast_ref::<&str>().copied()).unwrap();
+    /// };
+    /// let pool = Pool::<u32>::builder().on_panic(hook).build()?;
+    /// pool.execute(7, || panic!("out of range"))?;
+    /// assert_eq!(told.recv()?, Some("out of range"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn on_panic(mut self, hook: impl Fn(&(dyn Any + Send)) + Send + Sync + 'static) -> Self {
         self.settings.on_panic = Some(Box::new(hook));
         self
@@ -326,6 +401,25 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
     /// Sets the maximum number of active jobs, at least one: jobs that have begun, and run or
     /// could. By default the number of workers; with a policy other than [`JobPolicy::Arrival`] there
     /// is no bound. Further jobs wait for one of them to end.
+    ///
+    /// ```
+    /// use std::sync::mpsc::channel;
+    /// use keylane::Pool;
+    ///
+    /// let pool = Pool::<u32>::builder().workers(2).max_active_jobs(1).build()?;
+    /// let ((begin, begun), (end, ended)) = (channel(), channel::<()>());
+    /// let wait = move || {
+    ///     begin.send(()).unwrap();
+    ///     _ = ended.recv();
+    /// };
+    /// let first = pool.job("first").each([wait]).run()?;
+    /// begun.recv()?;
+    /// let second = pool.job("second").each([|| 2]).collect()?;
+    /// assert!(first.progress().admitted && !second.progress().admitted);
+    /// drop(end);
+    /// assert_eq!(second.wait()?.unwrap(), [2]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn max_active_jobs(mut self, jobs: usize) -> Self {
         self.settings.jobs.max_active = Some(jobs);
         self
@@ -334,6 +428,18 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
     /// Sets the time for which a job can be limited to one worker while others with less work get
     /// the rest: after that it gets another worker for one subtask, and waits anew. By default
     /// unlimited. In milliseconds, rounded up.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use keylane::Pool;
+    ///
+    /// let patience = Duration::from_secs(1);
+    /// let pool = Pool::<u32>::builder().workers(4).job_patience(patience).build()?;
+    /// let long = pool.job("long").each((0..1000).map(|n| move || n)).fold(0, i32::max)?;
+    /// let short = pool.job("short").each((0..10).map(|n| move || n)).fold(0, i32::max)?;
+    /// assert_eq!((long.wait()?.unwrap(), short.wait()?.unwrap()), (999, 9));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn job_patience(mut self, patience: Duration) -> Self {
         let millis = patience.as_nanos().div_ceil(1_000_000);
         self.settings.jobs.patience = Some(u64::try_from(millis).unwrap_or(u64::MAX));
@@ -362,6 +468,18 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
     ///
     /// A future that has its keys and no permit to run waits on the runtime, not on a worker. The
     /// limit is independent of the number of workers, which only start futures.
+    ///
+    /// ```
+    /// use keylane::Pool;
+    ///
+    /// let runtime = tokio::runtime::Builder::new_multi_thread().build()?;
+    /// // Two workers start the futures, of which up to 500 run at a time.
+    /// let handle = runtime.handle().clone();
+    /// let pool = Pool::<&str>::builder().workers(2).runtime(handle, 500).build()?;
+    /// let status = pool.task("example.org").submit(async { 200 })?;
+    /// assert_eq!(status.join()?, 200);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[cfg(feature = "tokio")]
     pub fn runtime(mut self, handle: tokio::runtime::Handle, concurrency: usize) -> Self {
         self.settings.concurrency = concurrency;
@@ -414,6 +532,16 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
     }
 
     /// Sets the hasher of the keys: by default a [`KeyBuildHasher`].
+    ///
+    /// ```
+    /// use std::hash::RandomState;
+    /// use keylane::Pool;
+    ///
+    /// // For keys that an attacker may choose.
+    /// let pool = Pool::<String>::builder().hasher(RandomState::new()).build()?;
+    /// assert_eq!(pool.submit("alice".to_owned(), || 6 * 7)?.join()?, 42);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn hasher<T: BuildHasher + Send + Sync + 'static>(self, hasher: T) -> Builder<K, T> {
         Builder { settings: self.settings, hasher, keys: PhantomData }
     }
@@ -432,6 +560,20 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
     ///
     /// A message needs neither a closure nor an allocation: it is stored beside its key until the
     /// handler is called with both.
+    ///
+    /// ```
+    /// use std::sync::mpsc::channel;
+    /// use keylane::Pool;
+    ///
+    /// let (tell, told) = channel();
+    /// let handler = move |account: &u32, amount: i64| tell.send((*account, amount)).unwrap();
+    /// let pool = Pool::<u32>::builder().build_handler(handler)?;
+    /// pool.send(7, 100)?;
+    /// pool.send(7, -30)?;
+    /// pool.shutdown()?;
+    /// assert_eq!(told.try_iter().collect::<Vec<_>>(), [(7, 100), (7, -30)]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     ///

@@ -119,6 +119,18 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
 
     /// Sends a message, if there is capacity and no other sender waits for it.
     ///
+    /// ```
+    /// use keylane::{Pool, SubmitErrorKind};
+    ///
+    /// let pool = Pool::<u32>::builder().capacity(1).build_handler(|_: &u32, _: &str| {})?;
+    /// pool.keys().pause(&7);
+    /// pool.send(7, "takes the only permit")?;
+    /// let refused = pool.try_send(8, "eight").unwrap_err();
+    /// assert_eq!(refused.kind(), SubmitErrorKind::Full);
+    /// assert_eq!(refused.into_inner(), (8, "eight"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Full`](SubmitErrorKind::Full), [`KeyFull`](SubmitErrorKind::KeyFull),
@@ -130,6 +142,18 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
     }
 
     /// Sends a message, waiting for capacity for at most `timeout`.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use keylane::{Pool, SubmitErrorKind};
+    ///
+    /// let pool = Pool::<u32>::builder().capacity(1).build_handler(|_: &u32, _: &str| {})?;
+    /// pool.keys().pause(&7);
+    /// pool.send(7, "takes the only permit")?;
+    /// let late = pool.send_timeout(8, "eight", Duration::from_millis(1)).unwrap_err();
+    /// assert_eq!(late.kind(), SubmitErrorKind::TimedOut);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -151,6 +175,23 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
     ///
     /// Cancel safe: dropped before it is ready, it has sent nothing, and has left the wait queue.
     ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// use std::sync::mpsc::channel;
+    /// use keylane::Pool;
+    ///
+    /// let (tell, told) = channel();
+    /// let handler = move |_: &u32, n: u32| tell.send(n).unwrap();
+    /// let pool = Pool::<u32>::builder().build_handler(handler)?;
+    /// pool.send_async(7, 1).await?;
+    /// pool.send_async(7, 2).await?;
+    /// pool.shutdown_async().await?;
+    /// assert_eq!(told.try_iter().collect::<Vec<_>>(), [1, 2]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Closed`](SubmitErrorKind::Closed) or [`TooLarge`](SubmitErrorKind::TooLarge); the error
@@ -168,6 +209,20 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
     /// order as if they had been sent one by one.
     ///
     /// They have one [place in the order](crate::Pool::submit_many), or few.
+    ///
+    /// ```
+    /// use std::sync::mpsc::channel;
+    /// use keylane::Pool;
+    ///
+    /// let (tell, told) = channel();
+    /// let pool = Pool::<u32>::builder()
+    ///     .build_handler(move |key: &u32, n: u32| tell.send((*key, n)).unwrap())?;
+    /// assert_eq!(pool.send_many((0..40).map(|n| (n % 10, n)))?, 40);
+    /// pool.shutdown()?;
+    /// let of_seven = told.try_iter().filter(|(key, _)| *key == 7).map(|(_, n)| n);
+    /// assert_eq!(of_seven.collect::<Vec<_>>(), [7, 17, 27, 37]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -209,11 +264,30 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
     /// Refuses new messages from now on. Accepted messages are handled, as long as the pool lives:
     /// dropping a closed pool drops the messages that were not handled, as dropping an open one
     /// does. [`shutdown`](Self::shutdown) it first to have all of them handled.
+    ///
+    /// ```
+    /// use keylane::{Pool, SubmitErrorKind};
+    ///
+    /// let pool = Pool::<u32>::builder().build_handler(|_: &u32, _: &str| {})?;
+    /// pool.send(7, "accepted")?;
+    /// pool.close();
+    /// assert_eq!(pool.send(7, "too late").unwrap_err().kind(), SubmitErrorKind::Closed);
+    /// pool.shutdown()?; // after the first message
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn close(&self) {
         self.engine.close();
     }
 
     /// Returns whether new messages are refused.
+    ///
+    /// ```
+    /// let pool = keylane::Pool::<u32>::builder().build_handler(|_: &u32, _: &str| {})?;
+    /// assert!(!pool.is_closed());
+    /// pool.close();
+    /// assert!(pool.is_closed());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn is_closed(&self) -> bool {
         self.engine.admission.is_closed()
     }
@@ -229,6 +303,19 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
     }
 
     /// Closes the pool and waits until all accepted messages have ended, for at most `timeout`.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use keylane::{Pool, WaitError};
+    ///
+    /// let pool = Pool::<u32>::builder().build_handler(|_: &u32, _: &str| {})?;
+    /// pool.keys().pause(&7);
+    /// pool.send(7, "accepted")?;
+    /// assert_eq!(pool.shutdown_timeout(Duration::from_millis(1)), Err(WaitError::TimedOut));
+    /// pool.keys().resume(&7);
+    /// assert_eq!(pool.shutdown_timeout(Duration::from_secs(60)), Ok(()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -289,6 +376,19 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
 
     /// Waits until the pool is idle, as [`wait_idle`](Self::wait_idle) does, for at most `timeout`.
     ///
+    /// ```
+    /// use std::time::Duration;
+    /// use keylane::{Pool, WaitError};
+    ///
+    /// let pool = Pool::<u32>::builder().build_handler(|_: &u32, _: &str| {})?;
+    /// pool.keys().pause(&7);
+    /// pool.send(7, "one")?;
+    /// assert_eq!(pool.wait_idle_timeout(Duration::from_millis(1)), Err(WaitError::TimedOut));
+    /// pool.keys().resume(&7);
+    /// assert_eq!(pool.wait_idle_timeout(Duration::from_secs(60)), Ok(()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`WaitError::TimedOut`] if the pool was not idle in time. Otherwise as for
@@ -302,6 +402,23 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
     ///
     /// Cancel safe: a dropped future only ends the wait.
     ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// use std::sync::mpsc::channel;
+    /// use keylane::Pool;
+    ///
+    /// let (tell, told) = channel();
+    /// let handler = move |_: &u32, n: u32| tell.send(n).unwrap();
+    /// let pool = Pool::<u32>::builder().build_handler(handler)?;
+    /// pool.send_many([(7, 1), (7, 2)])?;
+    /// pool.wait_idle_async().await?;
+    /// assert_eq!(told.try_iter().collect::<Vec<_>>(), [1, 2]);
+    /// pool.send(7, 3)?; // the pool is open
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// As for [`wait_idle`](Self::wait_idle).
@@ -311,6 +428,16 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
 
     /// Closes the pool, lets the running calls end, and returns exactly the messages that the
     /// handler was not called with, those of one key in order. It does not wait for the calls.
+    ///
+    /// ```
+    /// use keylane::Pool;
+    ///
+    /// let pool = Pool::<u32>::builder().build_handler(|_: &u32, _: &str| unreachable!())?;
+    /// pool.keys().pause(&7);
+    /// pool.send_many([(7, "one"), (7, "two")])?;
+    /// assert_eq!(pool.shutdown_now(), [(7, "one"), (7, "two")]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn shutdown_now(&self) -> Vec<(K, M)> {
         self.engine.stop().into_iter().map(|task| keyed((task.claims, task.work))).collect()
     }
@@ -332,11 +459,31 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
     }
 
     /// Returns the diagnostics: explanations, snapshots, stalls, traces.
+    ///
+    /// ```
+    /// use keylane::Pool;
+    ///
+    /// let pool = Pool::<u32>::builder().build_handler(|_: &u32, _: &str| {})?;
+    /// pool.keys().pause(&7);
+    /// pool.send(7, "one")?;
+    /// println!("{}", pool.inspect().explain_key(&7));
+    /// assert_eq!(pool.inspect().snapshot(0).unfinished, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn inspect(&self) -> Inspector<'_, K> {
         Inspector::new(&self.engine)
     }
 
     /// Returns the settings that can change while the pool runs.
+    ///
+    /// ```
+    /// use keylane::Pool;
+    ///
+    /// let pool = Pool::<u32>::builder().workers(2).build_handler(|_: &u32, _: &str| {})?;
+    /// pool.settings().set_workers(4)?;
+    /// assert_eq!(pool.inspect().snapshot(0).workers_wanted, 4);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn settings(&self) -> Settings<'_> {
         Settings::new(&self.engine)
     }

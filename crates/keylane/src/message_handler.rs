@@ -42,6 +42,28 @@ pub trait Handler<K, M>: Send + Sync + 'static {
     /// Returns the cost of a message, always the same, for a pool with
     /// [`capacity_bytes`](crate::Builder::capacity_bytes). It is called when the message is sent and
     /// before it is handled, and must not panic.
+    ///
+    /// ```
+    /// use keylane::{Handler, Pool, SubmitErrorKind, TaskContext};
+    ///
+    /// struct Print;
+    ///
+    /// impl Handler<u32, Vec<u8>> for Print {
+    ///     fn handle(&self, key: &u32, page: Vec<u8>, _: TaskContext<'_>) {
+    ///         println!("{key}: {} bytes", page.len());
+    ///     }
+    ///
+    ///     fn cost(&self, page: &Vec<u8>) -> usize {
+    ///         page.len()
+    ///     }
+    /// }
+    ///
+    /// let pool = Pool::<u32>::builder().capacity_bytes(4096).build_handler(Print)?;
+    /// pool.send(7, vec![0; 4096])?;
+    /// let large = pool.send(7, vec![0; 4097]).unwrap_err();
+    /// assert_eq!(large.kind(), SubmitErrorKind::TooLarge);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     fn cost(&self, message: &M) -> usize {
         let _ = message;
         0

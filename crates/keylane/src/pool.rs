@@ -66,16 +66,50 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     /// Refuses new work from now on. Accepted tasks go on, as long as the pool lives: dropping a
     /// closed pool drops the tasks that have not begun, as dropping an open one does.
     /// [`shutdown`](Self::shutdown) it first to run all of them.
+    ///
+    /// ```
+    /// use keylane::{Pool, SubmitErrorKind};
+    ///
+    /// let pool = Pool::<u32>::builder().build()?;
+    /// let accepted = pool.submit(7, || "accepted")?;
+    /// pool.close();
+    /// assert_eq!(pool.execute(7, || ()).unwrap_err().kind(), SubmitErrorKind::Closed);
+    /// assert_eq!(accepted.join()?, "accepted");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn close(&self) {
         self.engine.close();
     }
 
     /// Returns whether new work is refused.
+    ///
+    /// ```
+    /// let pool = keylane::Pool::<u32>::builder().build()?;
+    /// assert!(!pool.is_closed());
+    /// pool.close();
+    /// assert!(pool.is_closed());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn is_closed(&self) -> bool {
         self.engine.admission.is_closed()
     }
 
     /// Closes the pool and waits until all accepted tasks have ended.
+    ///
+    /// ```
+    /// use std::sync::mpsc::channel;
+    /// use keylane::Pool;
+    ///
+    /// let (tell, told) = channel();
+    /// let pool = Pool::<u32>::builder().build()?;
+    /// for n in 0..10 {
+    ///     let tell = tell.clone();
+    ///     pool.execute(7, move || tell.send(n).unwrap())?;
+    /// }
+    /// pool.shutdown()?;
+    /// assert_eq!(told.try_iter().collect::<Vec<_>>(), (0..10).collect::<Vec<_>>());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -86,6 +120,19 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     }
 
     /// Closes the pool and waits until all accepted tasks have ended, for at most `timeout`.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use keylane::{Pool, WaitError};
+    ///
+    /// let pool = Pool::<u32>::builder().build()?;
+    /// pool.keys().pause(&7);
+    /// pool.execute(7, || println!("accepted"))?;
+    /// assert_eq!(pool.shutdown_timeout(Duration::from_millis(1)), Err(WaitError::TimedOut));
+    /// pool.keys().resume(&7);
+    /// assert_eq!(pool.shutdown_timeout(Duration::from_secs(60)), Ok(()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -146,6 +193,19 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
 
     /// Waits until the pool is idle, as [`wait_idle`](Self::wait_idle) does, for at most `timeout`.
     ///
+    /// ```
+    /// use std::time::Duration;
+    /// use keylane::{Pool, WaitError};
+    ///
+    /// let pool = Pool::<u32>::builder().build()?;
+    /// pool.keys().pause(&7);
+    /// pool.execute(7, || println!("one"))?;
+    /// assert_eq!(pool.wait_idle_timeout(Duration::from_millis(1)), Err(WaitError::TimedOut));
+    /// pool.keys().resume(&7);
+    /// assert_eq!(pool.wait_idle_timeout(Duration::from_secs(60)), Ok(()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`WaitError::TimedOut`] if the pool was not idle in time. Otherwise as for
@@ -159,6 +219,22 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     ///
     /// Cancel safe: a dropped future only ends the wait.
     ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// use std::sync::mpsc::channel;
+    /// use keylane::Pool;
+    ///
+    /// let (tell, told) = channel();
+    /// let pool = Pool::<u32>::builder().build()?;
+    /// pool.execute(7, move || tell.send("done").unwrap())?;
+    /// pool.wait_idle_async().await?;
+    /// assert_eq!(told.try_recv(), Ok("done"));
+    /// pool.execute(7, || println!("the pool is open"))?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// As for [`wait_idle`](Self::wait_idle).
@@ -169,6 +245,21 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     /// Closes the pool, lets the running bodies end, and returns exactly the tasks that have not
     /// begun, in an order in which they could have run. It does not wait for the bodies. Jobs are
     /// cancelled, and so are tasks of a [scope](Self::scope).
+    ///
+    /// ```
+    /// use keylane::Pool;
+    ///
+    /// let pool = Pool::<u32>::builder().build()?;
+    /// pool.keys().pause(&7);
+    /// let first = pool.submit(7, || "first")?;
+    /// let second = pool.submit(7, || "second")?;
+    /// let mut not_begun = pool.shutdown_now().into_iter();
+    /// not_begun.next().unwrap().run(); // on this thread
+    /// drop(not_begun);
+    /// assert_eq!(first.join()?, "first");
+    /// assert!(second.wait()?.is_cancelled());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn shutdown_now(&self) -> Vec<PendingTask<K>> {
         // Entries of a job's subtasks in the lanes are no tasks of their own; the jobs are
         // cancelled.
@@ -179,16 +270,48 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     }
 
     /// Returns the operations on single keys: pause, resume, take, reopen, rates.
+    ///
+    /// ```
+    /// use keylane::Pool;
+    ///
+    /// let pool = Pool::<String>::builder().build()?;
+    /// pool.keys().pause("alice");
+    /// let task = pool.submit("alice".to_owned(), || "resumed")?;
+    /// assert!(!task.is_finished());
+    /// pool.keys().resume("alice");
+    /// assert_eq!(task.join()?, "resumed");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn keys(&self) -> Keys<'_, K, PendingTask<K>> {
         Keys::new(&self.engine)
     }
 
     /// Returns the diagnostics: explanations, snapshots, stalls, traces.
+    ///
+    /// ```
+    /// use keylane::Pool;
+    ///
+    /// let pool = Pool::<&str>::builder().build()?;
+    /// pool.keys().pause(&"alice");
+    /// pool.execute("alice", || println!("later"))?;
+    /// println!("{}", pool.inspect().explain_key(&"alice"));
+    /// assert_eq!(pool.inspect().snapshot(0).unfinished, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn inspect(&self) -> Inspector<'_, K> {
         Inspector::new(&self.engine)
     }
 
     /// Returns the settings that can change while the pool runs.
+    ///
+    /// ```
+    /// use keylane::Pool;
+    ///
+    /// let pool = Pool::<u32>::builder().workers(2).build()?;
+    /// pool.settings().set_workers(4)?;
+    /// assert_eq!(pool.inspect().snapshot(0).workers_wanted, 4);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn settings(&self) -> Settings<'_> {
         Settings::new(&self.engine)
     }

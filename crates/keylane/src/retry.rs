@@ -43,6 +43,21 @@ impl Retry {
     }
 
     /// Allows any number of attempts, with the default [`Backoff`].
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use keylane::{Backoff, Pool, Retry};
+    ///
+    /// let pool = Pool::<u32>::builder().build()?;
+    /// let retry = Retry::forever().backoff(Backoff::constant(Duration::ZERO));
+    /// let mut attempts = 0;
+    /// let task = pool.task(7).fallible().retry(retry).submit(move || {
+    ///     attempts += 1;
+    ///     if attempts < 20 { Err("busy") } else { Ok(attempts) }
+    /// })?;
+    /// assert_eq!(task.wait()?.ok(), Some(20));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub const fn forever() -> Self {
         Retry { max_attempts: None, max_elapsed: None, backoff: Backoff::DEFAULT }

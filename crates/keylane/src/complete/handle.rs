@@ -47,6 +47,17 @@ impl<T: 'static, E: 'static> Handle<T, E> {
 
     /// Blocks until the task has ended.
     ///
+    /// ```
+    /// use keylane::{Outcome, Pool};
+    ///
+    /// let pool = Pool::<u32>::builder().build()?;
+    /// let answer = pool.submit(7, || 6 * 7)?;
+    /// assert!(matches!(answer.wait()?, Outcome::Completed(42)));
+    /// let number = pool.task(7).fallible().submit(|| "seven".parse::<u32>())?;
+    /// assert!(matches!(number.wait()?, Outcome::Failed(_)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`WouldDeadlock`] if the caller is a task that the awaited one is ordered behind or waits
@@ -94,6 +105,20 @@ impl<T: 'static, E: 'static> Handle<T, E> {
     /// Blocks until the task has ended, at most for `timeout`. Returns `None` on a timeout: the
     /// task continues, and the handle can be used again.
     ///
+    /// ```
+    /// use std::time::Duration;
+    /// use keylane::{Outcome, Pool};
+    ///
+    /// let pool = Pool::<u32>::builder().build()?;
+    /// pool.keys().pause(&7);
+    /// let mut task = pool.submit(7, || "done")?;
+    /// assert!(task.wait_timeout(Duration::from_millis(1))?.is_none());
+    /// pool.keys().resume(&7);
+    /// let outcome = task.wait_timeout(Duration::from_secs(60))?;
+    /// assert_eq!(outcome.and_then(Outcome::ok), Some("done"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// As for [`wait`](Self::wait), without waiting.
@@ -109,11 +134,38 @@ impl<T: 'static, E: 'static> Handle<T, E> {
     }
 
     /// Returns the outcome, if the task has ended and the outcome was not taken before.
+    ///
+    /// ```
+    /// use keylane::{Outcome, Pool};
+    ///
+    /// let pool = Pool::<u32>::builder().build()?;
+    /// pool.keys().pause(&7);
+    /// let mut task = pool.submit(7, || "done")?;
+    /// assert!(task.try_join().is_none()); // not yet
+    /// pool.keys().resume(&7);
+    /// pool.wait_idle()?;
+    /// assert_eq!(task.try_join().and_then(Outcome::ok), Some("done"));
+    /// assert!(task.try_join().is_none()); // it was taken
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn try_join(&mut self) -> Option<Outcome<T, E>> {
         self.cell.poll(None)
     }
 
     /// Returns whether the task has ended.
+    ///
+    /// ```
+    /// use keylane::Pool;
+    ///
+    /// let pool = Pool::<u32>::builder().build()?;
+    /// pool.keys().pause(&7);
+    /// let task = pool.submit(7, || println!("done"))?;
+    /// assert!(!task.is_finished());
+    /// pool.keys().resume(&7);
+    /// pool.wait_idle()?;
+    /// assert!(task.is_finished());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn is_finished(&self) -> bool {
         self.cell.is_completed()
     }
@@ -128,6 +180,17 @@ impl<T: 'static, E: 'static> Handle<T, E> {
     /// - Between two [attempts](crate::Task::retry): no further attempt starts; its captures are
     ///   dropped now, its outcome is [`Outcome::Cancelled`], and its keys go on. Returns true.
     /// - Ended: no effect. Returns false.
+    ///
+    /// ```
+    /// use keylane::Pool;
+    ///
+    /// let pool = Pool::<u32>::builder().build()?;
+    /// pool.keys().pause(&7);
+    /// let task = pool.submit(7, || println!("never printed"))?;
+    /// assert!(task.cancel());
+    /// assert!(task.wait()?.is_cancelled());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn cancel(&self) -> bool {
         self.cell.cancel()
     }
@@ -241,6 +304,20 @@ impl<H> WouldDeadlock<H> {
     }
 
     /// Returns the handle that was to be waited for.
+    ///
+    /// ```
+    /// use keylane::Pool;
+    ///
+    /// let pool = Pool::<u32>::builder().build()?;
+    /// let inside = pool.clone();
+    /// let task = pool.submit(7, move || {
+    ///     let next = inside.submit(7, || "next").expect("the pool is open");
+    ///     // It begins after this task, which cannot wait for it.
+    ///     next.wait().unwrap_err().into_inner()
+    /// })?;
+    /// assert_eq!(task.join()?.join()?, "next");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn into_inner(self) -> H {
         self.awaited
     }

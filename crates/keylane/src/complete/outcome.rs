@@ -45,6 +45,18 @@ impl<T, E> Outcome<T, E> {
 
     /// Returns the value of the body, or an error that says how the task ended otherwise.
     ///
+    /// ```
+    /// use keylane::{Pool, TaskError};
+    ///
+    /// let pool = Pool::<u32>::builder().build()?;
+    /// assert_eq!(pool.submit(7, || 6 * 7)?.wait()?.into_result()?, 42);
+    /// pool.keys().pause(&7);
+    /// let cancelled = pool.submit(7, || 6 * 7)?;
+    /// cancelled.cancel();
+    /// assert!(matches!(cancelled.wait()?.into_result(), Err(TaskError::Cancelled)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// Every outcome but [`Completed`](Outcome::Completed).
@@ -59,21 +71,63 @@ impl<T, E> Outcome<T, E> {
     }
 
     /// Returns whether the body returned a value.
+    ///
+    /// ```
+    /// use keylane::Pool;
+    ///
+    /// let pool = Pool::<u32>::builder().build()?;
+    /// assert!(pool.submit(7, || 6 * 7)?.wait()?.is_completed());
+    /// let number = pool.task(7).fallible().submit(|| "seven".parse::<u32>())?;
+    /// assert!(!number.wait()?.is_completed());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn is_completed(&self) -> bool {
         matches!(self, Outcome::Completed(_))
     }
 
     /// Returns whether the task was cancelled.
+    ///
+    /// ```
+    /// use keylane::Pool;
+    ///
+    /// let pool = Pool::<u32>::builder().build()?;
+    /// pool.keys().pause(&7);
+    /// let task = pool.submit(7, || println!("never printed"))?;
+    /// drop(pool); // drops the tasks that have not begun
+    /// assert!(task.wait()?.is_cancelled());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn is_cancelled(&self) -> bool {
         matches!(self, Outcome::Cancelled)
     }
 
     /// Returns whether a later task replaced this one.
+    ///
+    /// ```
+    /// use keylane::Pool;
+    ///
+    /// let pool = Pool::<&str>::builder().build()?;
+    /// pool.keys().pause(&"screen");
+    /// let old = pool.task("screen").latest().submit(|| "old")?;
+    /// let new = pool.task("screen").latest().submit(|| "new")?;
+    /// assert!(old.wait()?.is_superseded());
+    /// pool.keys().resume(&"screen");
+    /// assert!(!new.wait()?.is_superseded());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn is_superseded(&self) -> bool {
         matches!(self, Outcome::Superseded)
     }
 
     /// Returns the value of the body.
+    ///
+    /// ```
+    /// use keylane::Pool;
+    ///
+    /// let pool = Pool::<u32>::builder().build()?;
+    /// assert_eq!(pool.submit(7, || 6 * 7)?.wait()?.unwrap(), 42);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Panics
     ///
@@ -151,11 +205,32 @@ impl PanicPayload {
     }
 
     /// Returns the message, if the payload is one, as it is for `panic!("...")`.
+    ///
+    /// ```
+    /// use keylane::{Outcome, Pool};
+    ///
+    /// let pool = Pool::<u32>::builder().build()?;
+    /// let task = pool.submit(7, || -> u32 { panic!("out of range") })?;
+    /// let Outcome::Panicked(payload) = task.wait()? else { unreachable!() };
+    /// assert_eq!(payload.message(), Some("out of range"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn message(&self) -> Option<&str> {
         self.message.as_deref()
     }
 
     /// Returns the payload, as `std::panic::catch_unwind` does.
+    ///
+    /// ```
+    /// use std::panic::panic_any;
+    /// use keylane::{Outcome, Pool};
+    ///
+    /// let pool = Pool::<u32>::builder().build()?;
+    /// let task = pool.submit(7, || -> u32 { panic_any(404_u16) })?;
+    /// let Outcome::Panicked(payload) = task.wait()? else { unreachable!() };
+    /// assert_eq!(payload.into_inner().downcast_ref(), Some(&404_u16));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn into_inner(self) -> Box<dyn Any + Send> {
         self.payload.into_inner()
     }

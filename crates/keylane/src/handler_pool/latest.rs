@@ -44,6 +44,19 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
     /// Replaces the latest message as [`send_latest`](Self::send_latest) does, if there is one to
     /// replace, or there is capacity and no other sender waits for it.
     ///
+    /// ```
+    /// use keylane::{Pool, SubmitErrorKind};
+    ///
+    /// let pool = Pool::<&str>::builder().capacity(1).build_handler(|_: &&str, _: u32| {})?;
+    /// pool.keys().pause(&"boiler");
+    /// assert_eq!(pool.try_send_latest("boiler", 71)?, None);
+    /// // It takes over the capacity of the first.
+    /// assert_eq!(pool.try_send_latest("boiler", 72)?, Some(71));
+    /// let refused = pool.try_send_latest("oven", 180).unwrap_err();
+    /// assert_eq!(refused.kind(), SubmitErrorKind::Full);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// As for [`send_latest`](Self::send_latest), or [`Full`](SubmitErrorKind::Full) or
@@ -58,6 +71,20 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
 
     /// Replaces the latest message as [`send_latest`](Self::send_latest) does, waiting for capacity
     /// for at most `timeout`.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use keylane::{Pool, SubmitErrorKind};
+    ///
+    /// let pool = Pool::<&str>::builder().capacity(1).build_handler(|_: &&str, _: u32| {})?;
+    /// pool.keys().pause(&"boiler");
+    /// let short = Duration::from_millis(1);
+    /// assert_eq!(pool.send_latest_timeout("boiler", 71, short)?, None);
+    /// assert_eq!(pool.send_latest_timeout("boiler", 72, short)?, Some(71));
+    /// let late = pool.send_latest_timeout("oven", 180, short).unwrap_err();
+    /// assert_eq!(late.kind(), SubmitErrorKind::TimedOut);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -82,6 +109,19 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
     ///
     /// Cancel safe: dropped before it is ready, it has replaced nothing, and has left the wait
     /// queue.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// use keylane::Pool;
+    ///
+    /// let pool = Pool::<&str>::builder().build_handler(|_: &&str, _: u32| {})?;
+    /// pool.keys().pause(&"boiler");
+    /// assert_eq!(pool.send_latest_async("boiler", 71).await?, None);
+    /// assert_eq!(pool.send_latest_async("boiler", 72).await?, Some(71));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     ///

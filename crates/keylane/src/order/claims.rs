@@ -141,6 +141,29 @@ impl<K> Claims<K> {
 
     /// Returns claims without a key, with a descriptor that decides what the task conflicts with:
     /// see [`Compatibility`].
+    ///
+    /// ```
+    /// # use keylane::Compatibility;
+    /// use std::sync::mpsc::channel;
+    /// use keylane::{Claims, Pool};
+    ///
+    /// # struct Span { from: u64, to: u64 }
+    /// # impl Compatibility for Span {
+    /// #     fn is_compatible(&self, other: &Self) -> bool {
+    /// #         self.to <= other.from || other.to <= self.from
+    /// #     }
+    /// # }
+    /// let (tell, told) = channel();
+    /// let pool = Pool::<u64>::builder().build()?;
+    /// for from in [0, 50, 100] {
+    ///     // Each overlaps the one before.
+    ///     let (tell, span) = (tell.clone(), Span { from, to: from + 100 });
+    ///     pool.execute(Claims::described(span), move || tell.send(from).unwrap())?;
+    /// }
+    /// pool.shutdown()?;
+    /// assert_eq!(told.try_iter().collect::<Vec<_>>(), [0, 50, 100]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn described(descriptor: impl Compatibility) -> Self {
         Claims::none().with_descriptor(descriptor)
     }
@@ -194,6 +217,21 @@ impl<K> Claims<K> {
     /// Adds a key that at most `max` tasks use at once: see [`limited`](Self::limited). A barrier
     /// stays a barrier.
     ///
+    /// ```
+    /// use keylane::{Claims, Pool};
+    ///
+    /// let pool = Pool::<&str>::builder().workers(4).self_check(true).build()?;
+    /// for account in ["alice", "bob", "carol", "dave"] {
+    ///     // One at a time of the account, and two of the host.
+    ///     let claims = Claims::exclusive(account).and_limited("example.org", 2);
+    ///     pool.execute(claims, move || println!("a request of {account}"))?;
+    /// }
+    /// pool.shutdown()?;
+    /// let violations = pool.inspect().snapshot(0).violations.expect("the check is on");
+    /// assert!(violations.is_none());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Panics
     ///
     /// If `max` is zero.
@@ -223,6 +261,13 @@ impl<K> Claims<K> {
     }
 
     /// Returns the cost in bytes set by [`with_cost`](Self::with_cost), or 0.
+    ///
+    /// ```
+    /// use keylane::Claims;
+    ///
+    /// assert_eq!(Claims::exclusive(7).cost(), 0);
+    /// assert_eq!(Claims::exclusive(7).with_cost(4096).cost(), 4096);
+    /// ```
     pub fn cost(&self) -> usize {
         match &self.0 {
             ClaimsRepr::Weighed(weighed) => weighed.bytes,
@@ -337,6 +382,22 @@ impl<K> Extend<K> for Claims<K> {
 )]
 pub trait IntoClaims<K> {
     /// Returns the keys, each with its mode.
+    ///
+    /// ```
+    /// use keylane::{Claims, IntoClaims, Pool};
+    ///
+    /// struct Transfer { from: u32, to: u32 }
+    ///
+    /// impl IntoClaims<u32> for Transfer {
+    ///     fn into_claims(self) -> Claims<u32> {
+    ///         Claims::exclusive(self.from).and_exclusive(self.to)
+    ///     }
+    /// }
+    ///
+    /// let pool = Pool::<u32>::builder().build()?;
+    /// assert_eq!(pool.submit(Transfer { from: 7, to: 8 }, || "paid")?.join()?, "paid");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     fn into_claims(self) -> Claims<K>;
 }
 

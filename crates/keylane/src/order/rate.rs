@@ -56,6 +56,13 @@ impl Rate {
     /// Returns a rate of `tasks` per hour with a burst of one. The interval is rounded up to a
     /// nanosecond.
     ///
+    /// ```
+    /// use std::time::Duration;
+    /// use keylane::Rate;
+    ///
+    /// assert_eq!(Rate::per_hour(60).interval(), Duration::from_secs(60));
+    /// ```
+    ///
     /// # Panics
     ///
     /// If `tasks` is zero.
@@ -72,6 +79,14 @@ impl Rate {
     }
 
     /// Returns a rate of one task per `interval`, with a burst of one.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use keylane::Rate;
+    ///
+    /// let rate = Rate::every(Duration::from_millis(250));
+    /// assert_eq!((rate.interval(), rate.max_at_once()), (Rate::per_second(4).interval(), 1));
+    /// ```
     ///
     /// # Panics
     ///

@@ -35,6 +35,16 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     /// - before and after a task with a descriptor;
     /// - after each task in a pool with bounds per key or by bytes.
     ///
+    /// ```
+    /// use keylane::{Handle, Pool};
+    ///
+    /// let pool = Pool::<u32>::builder().build()?;
+    /// let handles = pool.submit_many((0..4).map(|n| (n % 2, move || n * n)))?;
+    /// let squares: Vec<u32> = handles.into_iter().map(Handle::join).collect::<Result<_, _>>()?;
+    /// assert_eq!(squares, [0, 1, 4, 9]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// If the pool is closed meanwhile, a task is [too large](SubmitErrorKind::TooLarge), or its
@@ -72,6 +82,22 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     /// tasks of the batch are in order as if they had been submitted one by one.
     ///
     /// It has one [place in the order](Self::submit_many), or few.
+    ///
+    /// ```
+    /// use std::sync::mpsc::channel;
+    /// use keylane::Pool;
+    ///
+    /// let (tell, told) = channel();
+    /// let pool = Pool::<&str>::builder().build()?;
+    /// let batch = (0..4).map(|n| {
+    ///     let tell = tell.clone();
+    ///     ("alice", move || tell.send(n).unwrap())
+    /// });
+    /// assert_eq!(pool.execute_many(batch)?, 4);
+    /// pool.shutdown()?;
+    /// assert_eq!(told.try_iter().collect::<Vec<_>>(), [0, 1, 2, 3]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     ///

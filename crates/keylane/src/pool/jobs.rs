@@ -42,6 +42,19 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     }
 
     /// Returns the operations on all jobs.
+    ///
+    /// ```
+    /// use std::sync::mpsc::channel;
+    /// use keylane::Pool;
+    ///
+    /// let pool = Pool::<u32>::builder().build()?;
+    /// let (end, ended) = channel::<()>();
+    /// let job = pool.job("import").each([move || _ = ended.recv()]).run()?;
+    /// assert_eq!(&*pool.jobs().list()[0].name, "import");
+    /// drop(end);
+    /// assert!(job.wait()?.is_completed());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn jobs(&self) -> Jobs<'_> {
         Jobs::new(&self.engine)
     }

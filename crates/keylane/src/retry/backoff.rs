@@ -72,6 +72,16 @@ impl Backoff {
     }
 
     /// Returns the maximum wait after the given number of consecutive failures.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use keylane::{Backoff, Jitter};
+    ///
+    /// let (first, max) = (Duration::from_secs(1), Duration::from_secs(20));
+    /// let backoff = Backoff { first, factor: 3, max, jitter: Jitter::Full };
+    /// let ceilings = (1..=4).map(|failures| backoff.ceiling(failures).as_secs());
+    /// assert_eq!(ceilings.collect::<Vec<_>>(), [1, 3, 9, 20]);
+    /// ```
     #[must_use]
     pub fn ceiling(&self, failures: u32) -> Duration {
         let grown = self.factor.checked_pow(failures.saturating_sub(1));
@@ -83,6 +93,17 @@ impl Backoff {
 
     /// Returns the wait after the given number of consecutive failures. `random` must be uniformly
     /// distributed.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use keylane::{Backoff, Jitter};
+    ///
+    /// let grows = Backoff::exponential(Duration::from_secs(2), Duration::from_secs(60));
+    /// let backoff = Backoff { jitter: Jitter::Equal, ..grows };
+    /// // Two failures: half of four seconds at least, and all of them at most.
+    /// assert_eq!(backoff.wait(2, 0), Duration::from_secs(2));
+    /// assert_eq!(backoff.wait(2, u64::MAX), Duration::from_secs(4));
+    /// ```
     #[must_use]
     pub fn wait(&self, failures: u32, random: u64) -> Duration {
         let ceiling = self.ceiling(failures);

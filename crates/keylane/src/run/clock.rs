@@ -44,6 +44,16 @@ impl MockClock {
     }
 
     /// Time since the clock was created.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use keylane::MockClock;
+    ///
+    /// let clock = MockClock::new();
+    /// assert_eq!(clock.now(), Duration::ZERO);
+    /// clock.clone().advance(Duration::from_secs(60)); // clones share the time
+    /// assert_eq!(clock.now(), Duration::from_secs(60));
+    /// ```
     pub fn now(&self) -> Duration {
         Duration::from_nanos(self.0.lock().now)
     }

@@ -44,6 +44,22 @@ impl<'a> TaskContext<'a> {
 
     /// Ends the message as failed, which counts as a failure of its key where failures
     /// [count](crate::OnFailure).
+    ///
+    /// ```
+    /// use keylane::{OnFailure, Pool, TaskContext, handler};
+    ///
+    /// let check = |_: &u32, amount: i64, task: TaskContext<'_>| match amount {
+    ///     ..0 => task.fail(),
+    ///     _ => println!("{amount}"),
+    /// };
+    /// let check = handler::with_context(check);
+    /// let on_failure = OnFailure::StopKey { after: 1 };
+    /// let pool = Pool::<u32>::builder().on_failure(on_failure).build_handler(check)?;
+    /// pool.send_many([(7, -30), (8, 100)])?;
+    /// pool.wait_idle()?;
+    /// assert_eq!(pool.keys().list_stopped()[0].key, 7);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn fail(self) {
         self.0.failed();
     }
