@@ -90,12 +90,45 @@ impl<'p, K> Inspector<'p, K> {
     }
 
     /// Returns the state of a job and why it makes no progress, if it makes none.
+    ///
+    /// ```
+    /// use std::sync::mpsc::channel;
+    /// use keylane::Pool;
+    /// use keylane::observe::JobState;
+    ///
+    /// let pool = Pool::<u32>::builder().build()?;
+    /// let (end, ended) = channel::<()>();
+    /// let job = pool.job("import").each([move || _ = ended.recv()]).run()?;
+    /// let id = job.id();
+    /// job.pause();
+    /// assert!(matches!(pool.inspect().explain_job(id), JobState::Paused));
+    /// job.resume();
+    /// drop(end);
+    /// job.wait()?;
+    /// assert!(matches!(pool.inspect().explain_job(id), JobState::Over));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn explain_job(&self, job: JobId) -> JobState {
         self.engine.explain_job(job)
     }
 
     /// Returns why the pool starts no more tasks than it does. As cheap as
     /// [`snapshot(0)`](Self::snapshot).
+    ///
+    /// ```
+    /// use keylane::Pool;
+    /// use keylane::observe::PoolReason;
+    ///
+    /// let pool = Pool::<u32>::builder().build()?;
+    /// assert!(matches!(pool.inspect().explain_pool().reasons[..], [PoolReason::NothingToDo]));
+    /// pool.keys().pause(&7);
+    /// pool.execute(7, || println!("later"))?;
+    /// let why = pool.inspect().explain_pool();
+    /// println!("{why}");
+    /// let is_pause = |reason: &PoolReason| matches!(reason, PoolReason::KeysPaused { keys: 1 });
+    /// assert!(why.reasons.iter().any(is_pause));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn explain_pool(&self) -> PoolExplanation {
         self.engine.explain_pool()
     }
@@ -105,6 +138,20 @@ impl<'p, K> Inspector<'p, K> {
     ///
     /// Unless `top` is 0 it passes over all unfinished tasks. Submissions and ends of tasks wait
     /// during that, in one shard of the keys at a time.
+    ///
+    /// ```
+    /// use keylane::Pool;
+    ///
+    /// let pool = Pool::<&str>::builder().build()?;
+    /// pool.keys().pause(&"alice");
+    /// for n in 0..3 {
+    ///     pool.execute("alice", move || println!("{n}"))?;
+    /// }
+    /// let snapshot = pool.inspect().snapshot(10);
+    /// assert_eq!(snapshot.unfinished, 3);
+    /// assert_eq!((snapshot.hottest[0].key, snapshot.hottest[0].len), ("alice", 3));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn snapshot(&self, top: usize) -> Snapshot<K> {
         self.engine.snapshot(top)
     }
@@ -129,6 +176,24 @@ impl<'p, K> Inspector<'p, K> {
     /// Tasks of 20 µs and more are seen at once. In a row of tiny tasks a worker reads the clock
     /// only once in up to 64 tasks, so the time of a task in such a row is counted from the first
     /// call that sees it. [`watch_stalls`](Self::watch_stalls) looks often enough.
+    ///
+    /// ```
+    /// use std::sync::mpsc::channel;
+    /// use std::time::Duration;
+    /// use keylane::Pool;
+    ///
+    /// let pool = Pool::<u32>::builder().build()?;
+    /// let ((begin, begun), (end, ended)) = (channel(), channel::<()>());
+    /// pool.execute(7, move || {
+    ///     begin.send(()).unwrap();
+    ///     _ = ended.recv();
+    /// })?;
+    /// begun.recv()?;
+    /// assert_eq!(pool.inspect().stalled(Duration::ZERO)[0].keys, [7]);
+    /// assert!(pool.inspect().stalled(Duration::from_secs(3600)).is_empty());
+    /// drop(end);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn stalled(&self, than: Duration) -> Vec<Stalled<K>> {
         self.engine.stalled(than)
     }
@@ -136,6 +201,24 @@ impl<'p, K> Inspector<'p, K> {
     /// Calls `on_stall` once for each task that runs for `than` or longer, on its own thread. The
     /// thread looks four times in `than`, but at most a thousand times a second. The watch ends
     /// when it is dropped, or the pool is. A panic of `on_stall` is ignored.
+    ///
+    /// ```
+    /// use std::sync::mpsc::channel;
+    /// use std::time::Duration;
+    /// use keylane::Pool;
+    ///
+    /// let pool = Pool::<u32>::builder().build()?;
+    /// let ((tell, told), (end, ended)) = (channel(), channel::<()>());
+    /// let watch = pool.inspect().watch_stalls(Duration::from_millis(1), move |stalled| {
+    ///     println!("{stalled}"); // a task of 7 has run for 1.2ms on the thread keylane-0
+    ///     tell.send(stalled.keys.clone()).unwrap();
+    /// })?;
+    /// pool.execute(7, move || _ = ended.recv())?;
+    /// assert_eq!(told.recv()?, [7]);
+    /// drop(watch);
+    /// drop(end);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -178,6 +261,21 @@ impl<'p, K> Inspector<'p, K> {
 
     /// Ends the trace and returns it; `None` if there was none. Tasks that run at this moment are
     /// not in it.
+    ///
+    /// ```
+    /// use keylane::Pool;
+    ///
+    /// let pool = Pool::<u32>::builder().workers(1).build()?;
+    /// assert!(pool.inspect().take_trace().is_none());
+    /// pool.inspect().start_trace(1000);
+    /// for _ in 0..100 {
+    ///     pool.submit(7, || ())?.wait()?;
+    /// }
+    /// let trace = pool.inspect().take_trace().expect("one was started");
+    /// assert!(trace.slices.iter().all(|slice| slice.keys[0].key == 7));
+    /// assert!(pool.inspect().take_trace().is_none());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn take_trace(&self) -> Option<Trace<K>> {
         self.engine.take_trace()
     }

@@ -78,6 +78,20 @@ impl<'p, K, T> Keys<'p, K, T> {
 
     /// Returns why and since when a key is paused, stopped or limited by its rate, and how many of
     /// its tasks run all the same. `None` if its tasks may begin.
+    ///
+    /// ```
+    /// use keylane::Pool;
+    /// use keylane::observe::PauseReason;
+    ///
+    /// let pool = Pool::<u32>::builder().build()?;
+    /// assert!(pool.keys().paused(&7).is_none());
+    /// pool.keys().pause(&7);
+    /// let paused = pool.keys().paused(&7).expect("it was paused");
+    /// println!("{} {}", paused.key, paused.hold); // 7 has been paused for 0ns
+    /// assert!(matches!(paused.hold, PauseReason::Paused { .. }));
+    /// assert_eq!(paused.running, 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn paused<Q>(&self, key: &Q) -> Option<PausedKey<K>>
     where
         K: Borrow<Q>,
@@ -87,12 +101,39 @@ impl<'p, K, T> Keys<'p, K, T> {
     }
 
     /// Returns all keys that are paused, stopped or limited by their rate, in no particular order.
+    ///
+    /// ```
+    /// use keylane::Pool;
+    ///
+    /// let pool = Pool::<u32>::builder().build()?;
+    /// pool.keys().pause(&7);
+    /// pool.keys().pause(&8);
+    /// for paused in pool.keys().list_paused() {
+    ///     assert!(pool.keys().resume(&paused.key));
+    /// }
+    /// assert!(pool.keys().list_paused().is_empty());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn list_paused(&self) -> Vec<PausedKey<K>> {
         self.engine.list_paused()
     }
 
     /// Returns the keys that were stopped because their tasks failed: see
     /// [`OnFailure`](crate::OnFailure).
+    ///
+    /// ```
+    /// use keylane::{OnFailure, Pool};
+    ///
+    /// let on_failure = OnFailure::StopKey { after: 1 };
+    /// let pool = Pool::<u32>::builder().on_failure(on_failure).build()?;
+    /// pool.task(7).fallible().execute(|| "no number".parse::<u32>())?;
+    /// pool.wait_idle()?;
+    /// let next = pool.submit(7, || "after the repair")?;
+    /// assert_eq!(pool.keys().list_stopped()[0].key, 7);
+    /// assert!(pool.keys().resume(&7));
+    /// assert_eq!(next.join()?, "after the repair");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn list_stopped(&self) -> Vec<PausedKey<K>> {
         let mut stopped = self.engine.list_paused();
         stopped.retain(|key| matches!(key.hold, PauseReason::Stopped { .. }));
@@ -145,6 +186,18 @@ impl<'p, K, T> Keys<'p, K, T> {
 
     /// Accepts tasks of a [closed](crate::Task::last) key again, and returns whether it was
     /// closed. Tasks that are submitted before the key's last task has run run after it.
+    ///
+    /// ```
+    /// use keylane::{OnClosedKey, Pool, SubmitErrorKind};
+    ///
+    /// let pool = Pool::<u32>::builder().build()?;
+    /// pool.task(7).last(OnClosedKey::Refuse).execute(|| println!("connection 7 is closed"))?;
+    /// assert_eq!(pool.execute(7, || ()).unwrap_err().kind(), SubmitErrorKind::KeyClosed);
+    /// assert!(pool.keys().reopen(&7));
+    /// pool.execute(7, || println!("a message of another connection"))?;
+    /// assert!(!pool.keys().reopen(&7)); // it was not closed
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn reopen<Q>(&self, key: &Q) -> bool
     where
         K: Borrow<Q>,
@@ -154,6 +207,15 @@ impl<'p, K, T> Keys<'p, K, T> {
     }
 
     /// Returns all keys whose tasks are refused, in no particular order.
+    ///
+    /// ```
+    /// use keylane::{OnClosedKey, Pool};
+    ///
+    /// let pool = Pool::<u32>::builder().build()?;
+    /// pool.task(7).last(OnClosedKey::Refuse).execute(|| println!("connection 7 is closed"))?;
+    /// assert_eq!(pool.keys().list_closed(), [7]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn list_closed(&self) -> Vec<K> {
         self.engine.list_closed()
     }

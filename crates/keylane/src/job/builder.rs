@@ -82,18 +82,53 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobBuilder<K, S> {
 
     /// Sets the weight of the job's claim to spare workers: a job with twice the weight and twice
     /// as many remaining subtasks has the same rank. 1 by default; 0 counts as 1.
+    ///
+    /// ```
+    /// use keylane::Pool;
+    ///
+    /// let pool = Pool::<u32>::builder().build()?;
+    /// let numbers = || (0..1000_u64).map(|n| move || n);
+    /// let report = pool.job("report").each(numbers()).fold(0, |sum, n| sum + n)?;
+    /// let urgent = pool.job("urgent").weight(10).each(numbers()).fold(0, |sum, n| sum + n)?;
+    /// assert_eq!((urgent.wait()?.unwrap(), report.wait()?.unwrap()), (499_500, 499_500));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn weight(mut self, weight: u32) -> Self {
         self.settings.weight = weight;
         self
     }
 
     /// Sets the policy for failed subtasks; [`OnError::FailFast`] by default.
+    ///
+    /// ```
+    /// use keylane::{OnError, Outcome, Pool};
+    ///
+    /// let pool = Pool::<u32>::builder().build()?;
+    /// let halves = (0..10).map(|n| move || if n % 2 == 0 { Ok(n / 2) } else { Err("odd") });
+    /// let job = pool.job("halves").on_error(OnError::FinishAll).try_each(halves);
+    /// let mut job = job.run()?;
+    /// pool.wait_idle()?;
+    /// assert!(matches!(job.try_join(), Some(Outcome::Failed("odd"))));
+    /// assert_eq!((job.progress().done, job.progress().failed), (5, 5));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn on_error(mut self, on_error: OnError) -> Self {
         self.settings.on_error = on_error;
         self
     }
 
     /// Sets the order in which results are taken.
+    ///
+    /// ```
+    /// use keylane::{Pool, ResultOrder};
+    ///
+    /// let pool = Pool::<u32>::builder().build()?;
+    /// let words = ["one", "two", "three"].map(|word| move || word);
+    /// let job = pool.job("words").result_order(ResultOrder::Submission).each(words);
+    /// let text = job.fold(String::new(), |text, word| text + word)?;
+    /// assert_eq!(text.wait()?.unwrap(), "onetwothree");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn result_order(mut self, order: ResultOrder) -> Self {
         self.settings.order = Some(order);
         self
@@ -102,6 +137,19 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobBuilder<K, S> {
     /// Sets the expected number of subtasks, for an iterator whose
     /// [`size_hint`](Iterator::size_hint) does not tell it. Jobs of unknown size get spare workers
     /// after those of known size. A wrong number does no harm.
+    ///
+    /// ```
+    /// use std::sync::mpsc::channel;
+    /// use keylane::Pool;
+    ///
+    /// let (send, received) = channel();
+    /// (0..10_u64).try_for_each(|n| send.send(n))?;
+    /// drop(send);
+    /// let pool = Pool::<u32>::builder().build()?;
+    /// let job = pool.job("sum").subtask_count(10).each(received.into_iter().map(|n| move || n));
+    /// assert_eq!(job.fold(0, |sum, n| sum + n)?.wait()?.unwrap(), 45);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn subtask_count(mut self, subtasks: u64) -> Self {
         self.settings.expected = Some(subtasks);
         self
@@ -157,6 +205,15 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobBuilder<K, S> {
     }
 
     /// Sets the subtasks: closures without keys.
+    ///
+    /// ```
+    /// use keylane::Pool;
+    ///
+    /// let pool = Pool::<u32>::builder().build()?;
+    /// let squares = pool.job("squares").each((0..4).map(|n| move || n * n)).collect()?;
+    /// assert_eq!(squares.wait()?.unwrap(), [0, 1, 4, 9]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn each<T, F, I>(self, subtasks: I) -> Subtasks<K, S, T>
     where
         T: Send + 'static,
@@ -170,6 +227,16 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobBuilder<K, S> {
     }
 
     /// Sets the subtasks: fallible closures without keys.
+    ///
+    /// ```
+    /// use keylane::{Outcome, Pool};
+    ///
+    /// let pool = Pool::<u32>::builder().build()?;
+    /// let numbers = ["1", "two", "3"].map(|text| move || text.parse::<u32>());
+    /// let job = pool.job("numbers").try_each(numbers).collect()?;
+    /// assert!(matches!(job.wait()?, Outcome::Failed(_)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn try_each<T, E, F, I>(self, subtasks: I) -> Subtasks<K, S, T, E>
     where
         T: Send + 'static,
@@ -185,6 +252,22 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobBuilder<K, S> {
 
     /// Sets the subtasks: closures with keys, as in [`Pool::submit`](crate::Pool::submit). A
     /// subtask enters the order of the pool when it is split, before the iterator is asked for the next one.
+    ///
+    /// ```
+    /// use std::sync::mpsc::channel;
+    /// use keylane::Pool;
+    ///
+    /// let (tell, told) = channel();
+    /// let pool = Pool::<&str>::builder().build()?;
+    /// let subtasks = (0..4).map(move |n| {
+    ///     let tell = tell.clone();
+    ///     ("alice", move || tell.send(n).unwrap())
+    /// });
+    /// let job = pool.job("in the order of alice").each_keyed(subtasks).run()?;
+    /// assert!(job.wait()?.is_completed());
+    /// assert_eq!(told.try_iter().collect::<Vec<_>>(), [0, 1, 2, 3]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn each_keyed<C, T, F, I>(self, subtasks: I) -> Subtasks<K, S, T>
     where
         C: IntoClaims<K>,
@@ -201,6 +284,18 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobBuilder<K, S> {
     }
 
     /// Sets the subtasks: fallible closures with keys, as in [`Pool::submit`](crate::Pool::submit).
+    ///
+    /// ```
+    /// use keylane::{Outcome, Pool};
+    ///
+    /// let pool = Pool::<&str>::builder().build()?;
+    /// let payments = [("alice", 10), ("bob", 0), ("alice", 5)].map(|(account, amount)| {
+    ///     (account, move || if amount == 0 { Err("nothing to pay") } else { Ok(amount) })
+    /// });
+    /// let job = pool.job("payments").try_each_keyed(payments).collect()?;
+    /// assert!(matches!(job.wait()?, Outcome::Failed("nothing to pay")));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn try_each_keyed<C, T, E, F, I>(self, subtasks: I) -> Subtasks<K, S, T, E>
     where
         C: IntoClaims<K>,
@@ -250,6 +345,19 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobBuilder<K, S> {
 
     /// Sets the subtasks: fallible futures with their keys, as in
     /// [`each_future`](Self::each_future).
+    ///
+    /// ```
+    /// use keylane::{Claims, Outcome, Pool};
+    ///
+    /// let runtime = tokio::runtime::Builder::new_multi_thread().build()?;
+    /// let pool = Pool::<u32>::builder().runtime(runtime.handle().clone(), 500).build()?;
+    /// let replies = (0..4).map(|n| {
+    ///     (Claims::none(), async move { if n < 3 { Ok(n) } else { Err("no reply") } })
+    /// });
+    /// let job = pool.job("asks").try_each_future(replies).collect()?;
+    /// assert!(matches!(job.wait()?, Outcome::Failed("no reply")));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[cfg(feature = "tokio")]
     pub fn try_each_future<C, T, E, F, I>(mut self, subtasks: I) -> Subtasks<K, S, T, E>
     where
@@ -334,6 +442,22 @@ where
     /// Like every submission it waits for capacity: a job uses that of one task until it ends. Its
     /// subtasks with keys exceed the pool's capacity by at most some hundreds at a time.
     ///
+    /// ```
+    /// use std::sync::mpsc::channel;
+    /// use keylane::Pool;
+    ///
+    /// let (tell, told) = channel();
+    /// let pool = Pool::<u32>::builder().build()?;
+    /// let subtasks = (0..10).map(move |n| {
+    ///     let tell = tell.clone();
+    ///     move || tell.send(n).unwrap()
+    /// });
+    /// let job = pool.job("tells").each(subtasks).run()?;
+    /// assert!(job.wait()?.is_completed());
+    /// assert_eq!(told.try_iter().sum::<u32>(), 45);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Closed`](SubmitErrorKind::Closed), and the errors of
@@ -350,6 +474,16 @@ where
 
     /// Submits the job and collects the values of all subtasks, in the order in which they were
     /// split unless [configured](JobBuilder::result_order).
+    ///
+    /// ```
+    /// use keylane::Pool;
+    ///
+    /// let pool = Pool::<u32>::builder().build()?;
+    /// let words = ["one", "two", "three"].map(|word| move || word.len());
+    /// let lengths = pool.job("lengths").each(words).collect()?;
+    /// assert_eq!(lengths.wait()?.unwrap(), [3, 3, 5]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -372,6 +506,16 @@ where
     /// The fold runs on the workers, or for futures on the runtime, one call at a time, as a part
     /// of the subtasks. If it panics, that ends this job only.
     ///
+    /// ```
+    /// use keylane::Pool;
+    ///
+    /// let pool = Pool::<u32>::builder().build()?;
+    /// let words = ["one", "two", "three"].map(|word| move || word.len());
+    /// let longest = pool.job("longest").each(words).fold(0, usize::max)?;
+    /// assert_eq!(longest.wait()?.unwrap(), 5);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// As for [`run`](Self::run).
@@ -393,6 +537,20 @@ where
 
     /// Submits the job and folds the outcomes of its subtasks, including failures and panics. A
     /// failure is then not the outcome of the job, even where it [ends it](OnError::FailFast).
+    ///
+    /// ```
+    /// use keylane::{OnError, Outcome, Pool};
+    ///
+    /// let pool = Pool::<u32>::builder().build()?;
+    /// let numbers = ["1", "two", "3"].map(|text| move || text.parse::<u32>());
+    /// let job = pool.job("numbers").on_error(OnError::FinishAll).try_each(numbers);
+    /// let counts = job.fold_outcomes((0, 0), |(good, bad), outcome| match outcome {
+    ///     Outcome::Completed(_) => (good + 1, bad),
+    ///     _ => (good, bad + 1),
+    /// })?;
+    /// assert_eq!(counts.wait()?.unwrap(), (2, 1));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     ///

@@ -61,22 +61,60 @@ impl<R: Send + 'static, E: Send + 'static> Job<R, E> {
     }
 
     /// Name of the job.
+    ///
+    /// ```
+    /// let pool = keylane::Pool::<u32>::builder().build()?;
+    /// let job = pool.job("import").each([|| ()]).run()?;
+    /// assert_eq!(job.name(), "import");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn name(&self) -> &str {
         self.ops.name()
     }
 
     /// Id of the job in the scheduler, as in [`Pool::jobs`](crate::control::Jobs::list) and in a
     /// [decision log](crate::control::Jobs::decision_log).
+    ///
+    /// ```
+    /// use keylane::Pool;
+    ///
+    /// let pool = Pool::<u32>::builder().build()?;
+    /// let job = || pool.job("import").each([|| ()]).run();
+    /// let (first, second) = (job()?, job()?);
+    /// assert_eq!(first.name(), second.name());
+    /// assert_ne!(first.id(), second.id());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn id(&self) -> JobId {
         self.id
     }
 
     /// Progress of the job; after its end, its final progress.
+    ///
+    /// ```
+    /// use keylane::Pool;
+    ///
+    /// let pool = Pool::<u32>::builder().build()?;
+    /// let job = pool.job("squares").each((0..100_u64).map(|n| move || n * n)).run()?;
+    /// println!("{} of 100 done", job.progress().done);
+    /// pool.wait_idle()?;
+    /// assert_eq!(job.progress().done, 100);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn progress(&self) -> JobProgress {
         self.ops.progress()
     }
 
     /// Blocks until the job has ended.
+    ///
+    /// ```
+    /// use keylane::{Outcome, Pool};
+    ///
+    /// let pool = Pool::<u32>::builder().build()?;
+    /// let sum = pool.job("sum").each((0..100_u64).map(|n| move || n)).fold(0, |sum, n| sum + n)?;
+    /// assert!(matches!(sum.wait()?, Outcome::Completed(4950)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -102,6 +140,21 @@ impl<R: Send + 'static, E: Send + 'static> Job<R, E> {
     /// Blocks until the job has ended, at most for `timeout`. Returns `None` on a timeout: the job
     /// continues, and the handle can be used again.
     ///
+    /// ```
+    /// use std::sync::mpsc::channel;
+    /// use std::time::Duration;
+    /// use keylane::{Outcome, Pool};
+    ///
+    /// let pool = Pool::<u32>::builder().build()?;
+    /// let (end, ended) = channel::<()>();
+    /// let mut job = pool.job("import").each([move || ended.recv().is_err()]).collect()?;
+    /// assert!(job.wait_timeout(Duration::from_millis(1))?.is_none());
+    /// drop(end);
+    /// let outcome = job.wait_timeout(Duration::from_secs(60))?;
+    /// assert_eq!(outcome.and_then(Outcome::ok), Some(vec![true]));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// As for [`wait`](Self::wait), without waiting.
@@ -117,11 +170,36 @@ impl<R: Send + 'static, E: Send + 'static> Job<R, E> {
     }
 
     /// Returns the outcome, if the job has ended and the outcome was not taken before.
+    ///
+    /// ```
+    /// use keylane::{Outcome, Pool};
+    ///
+    /// let pool = Pool::<u32>::builder().build()?;
+    /// let mut job = pool.job("squares").each((0..4).map(|n| move || n * n)).collect()?;
+    /// pool.wait_idle()?;
+    /// assert_eq!(job.try_join().and_then(Outcome::ok), Some(vec![0, 1, 4, 9]));
+    /// assert!(job.try_join().is_none()); // it was taken
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn try_join(&mut self) -> Option<Outcome<R, E>> {
         self.result.poll(None)
     }
 
     /// Returns whether the job has ended.
+    ///
+    /// ```
+    /// use std::sync::mpsc::channel;
+    /// use keylane::Pool;
+    ///
+    /// let pool = Pool::<u32>::builder().build()?;
+    /// let (end, ended) = channel::<()>();
+    /// let job = pool.job("import").each([move || _ = ended.recv()]).run()?;
+    /// assert!(!job.is_finished());
+    /// drop(end);
+    /// pool.wait_idle()?;
+    /// assert!(job.is_finished());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn is_finished(&self) -> bool {
         self.result.is_completed()
     }
@@ -131,6 +209,16 @@ impl<R: Send + 'static, E: Send + 'static> Job<R, E> {
     /// Running subtasks are [asked to stop](crate::is_cancelled), and the job ends with them.
     ///
     /// No effect after the end of the job.
+    ///
+    /// ```
+    /// use keylane::Pool;
+    ///
+    /// let pool = Pool::<u32>::builder().build()?;
+    /// let endless = pool.job("endless").each((0_u64..).map(|n| move || n)).run()?;
+    /// endless.cancel();
+    /// assert!(endless.wait()?.is_cancelled());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn cancel(&self) {
         self.ops.cancel();
     }
@@ -141,17 +229,56 @@ impl<R: Send + 'static, E: Send + 'static> Job<R, E> {
     /// Returns false if the job has ended.
     ///
     /// [`Pool::shutdown`](crate::Pool::shutdown) waits for a paused job like for any other.
+    ///
+    /// ```
+    /// use keylane::Pool;
+    ///
+    /// let pool = Pool::<u32>::builder().build()?;
+    /// let endless = pool.job("endless").each((0_u64..).map(|n| move || n)).run()?;
+    /// assert!(endless.pause());
+    /// assert!(endless.progress().paused);
+    /// pool.submit(7, || println!("the pool continues"))?.join()?;
+    /// endless.cancel();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn pause(&self) -> bool {
         self.ops.ask(&mut |control, id| control.pause_job(id, true))
     }
 
     /// Undoes [`pause`](Self::pause). Returns false if the job has ended.
+    ///
+    /// ```
+    /// use std::sync::mpsc::channel;
+    /// use keylane::Pool;
+    ///
+    /// let pool = Pool::<u32>::builder().build()?;
+    /// let (end, ended) = channel::<()>();
+    /// let job = pool.job("import").each([move || _ = ended.recv()]).run()?;
+    /// job.pause();
+    /// assert!(job.resume());
+    /// assert!(!job.progress().paused);
+    /// drop(end);
+    /// assert!(job.wait()?.is_completed());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn resume(&self) -> bool {
         self.ops.ask(&mut |control, id| control.pause_job(id, false))
     }
 
     /// Changes the claim to spare workers: see [`JobBuilder::weight`](crate::JobBuilder::weight).
     /// Returns false if the job has ended.
+    ///
+    /// ```
+    /// use keylane::Pool;
+    ///
+    /// let pool = Pool::<u32>::builder().build()?;
+    /// let endless = pool.job("endless").each((0_u64..).map(|n| move || n)).run()?;
+    /// assert!(endless.set_weight(10)); // it has become urgent
+    /// endless.cancel();
+    /// pool.wait_idle()?;
+    /// assert!(!endless.set_weight(1)); // it has ended
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn set_weight(&self, weight: u32) -> bool {
         self.ops.ask(&mut |control, id| control.set_job_weight(id, weight))
     }

@@ -102,26 +102,76 @@ impl Histogram {
     }
 
     /// Number of durations.
+    ///
+    /// ```
+    /// use keylane::Pool;
+    /// use keylane::observe::Statistics;
+    ///
+    /// let pool = Pool::<u32>::builder().statistics(Statistics::Every).build()?;
+    /// pool.execute_many((0..100).map(|key| (key, || ())))?;
+    /// pool.shutdown()?;
+    /// assert_eq!(pool.inspect().snapshot(0).wait_time.count(), 100);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
     /// Returns whether there are no durations.
+    ///
+    /// ```
+    /// let pool = keylane::Pool::<u32>::builder().build()?;
+    /// assert!(pool.inspect().snapshot(0).wait_time.is_empty()); // no task has begun
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn is_empty(&self) -> bool {
         self.count() == 0
     }
 
     /// Sum of all durations.
+    ///
+    /// ```
+    /// # use keylane::Pool;
+    /// # use keylane::observe::Statistics;
+    /// # let pool = Pool::<u32>::builder().statistics(Statistics::Every).build()?;
+    /// pool.execute_many((0..100).map(|key| (key, || ())))?;
+    /// pool.shutdown()?;
+    /// let waits = pool.inspect().snapshot(0).wait_time;
+    /// assert!(waits.sum() >= waits.max());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn sum(&self) -> Duration {
         Duration::from_nanos(self.sum)
     }
 
     /// Mean of all durations, or zero if there are none.
+    ///
+    /// ```
+    /// # use keylane::Pool;
+    /// # use keylane::observe::Statistics;
+    /// # let pool = Pool::<u32>::builder().statistics(Statistics::Every).build()?;
+    /// pool.execute_many((0..100).map(|key| (key, || ())))?;
+    /// pool.shutdown()?;
+    /// let waits = pool.inspect().snapshot(0).wait_time;
+    /// assert!(waits.mean() <= waits.max());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn mean(&self) -> Duration {
         Duration::from_nanos(self.sum.checked_div(self.count()).unwrap_or(0))
     }
 
     /// Longest measured duration, exactly, or zero if there are none.
+    ///
+    /// ```
+    /// # use keylane::Pool;
+    /// # use keylane::observe::Statistics;
+    /// # let pool = Pool::<u32>::builder().statistics(Statistics::Every).build()?;
+    /// pool.execute_many((0..100).map(|key| (key, || ())))?;
+    /// pool.shutdown()?;
+    /// let waits = pool.inspect().snapshot(0).wait_time;
+    /// assert!(waits.quantile(0.5) <= waits.max());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn max(&self) -> Duration {
         Duration::from_nanos(self.longest)
     }
@@ -145,6 +195,20 @@ impl Histogram {
     }
 
     /// Number of durations in the buckets that end at or below `limit`.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// # use keylane::Pool;
+    /// # use keylane::observe::Statistics;
+    /// # let pool = Pool::<u32>::builder().statistics(Statistics::Every).build()?;
+    ///
+    /// pool.execute_many((0..100).map(|key| (key, || ())))?;
+    /// pool.shutdown()?;
+    /// let waits = pool.inspect().snapshot(0).wait_time;
+    /// println!("{} of 100 tasks began within 1 ms", waits.count_up_to(Duration::from_millis(1)));
+    /// assert_eq!(waits.count_up_to(Duration::MAX), 100);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn count_up_to(&self, limit: Duration) -> u64 {
         let limit = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
         let fits = |&(bucket, _): &(usize, &u64)| last_of(bucket) <= limit;
@@ -153,12 +217,40 @@ impl Histogram {
 
     /// Iterates over the non-empty buckets, the shortest first: the longest duration of the bucket,
     /// and its count.
+    ///
+    /// ```
+    /// # use keylane::Pool;
+    /// # use keylane::observe::Statistics;
+    /// # let pool = Pool::<u32>::builder().statistics(Statistics::Every).build()?;
+    /// pool.execute_many((0..100).map(|key| (key, || ())))?;
+    /// pool.shutdown()?;
+    /// let waits = pool.inspect().snapshot(0).wait_time;
+    /// for (longest, count) in waits.buckets() {
+    ///     println!("{count} tasks waited up to {longest:?}");
+    /// }
+    /// assert_eq!(waits.buckets().map(|(_, count)| count).sum::<u64>(), 100);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn buckets(&self) -> impl Iterator<Item = (Duration, u64)> {
         let buckets = self.counts.iter().enumerate().filter(|(_, count)| **count != 0);
         buckets.map(|(bucket, count)| (Duration::from_nanos(last_of(bucket)), *count))
     }
 
     /// Adds the durations of another histogram.
+    ///
+    /// ```
+    /// use keylane::Pool;
+    /// use keylane::observe::Statistics;
+    ///
+    /// let pool = || Pool::<u32>::builder().statistics(Statistics::Every).build();
+    /// let (one, other) = (pool()?, pool()?);
+    /// one.submit(7, || ())?.wait()?;
+    /// other.submit(8, || ())?.wait()?;
+    /// let mut waits = one.inspect().snapshot(0).wait_time;
+    /// waits.merge(&other.inspect().snapshot(0).wait_time);
+    /// assert_eq!(waits.count(), 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn merge(&mut self, other: &Histogram) {
         for (sum, count) in self.counts.iter_mut().zip(&other.counts) {
             *sum += count;

@@ -26,6 +26,17 @@ pub struct Violations {
 
 impl Violations {
     /// Returns whether no guarantee was broken, as it must be.
+    ///
+    /// ```
+    /// use keylane::Pool;
+    ///
+    /// let pool = Pool::<u32>::builder().self_check(true).build()?;
+    /// pool.execute_many((0..100).map(|n| (n % 10, || ())))?;
+    /// pool.shutdown()?;
+    /// let violations = pool.inspect().snapshot(0).violations.expect("the check is on");
+    /// assert!(violations.is_none());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn is_none(&self) -> bool {
         self.order == 0 && self.overlap == 0
     }

@@ -80,6 +80,22 @@ pub enum TraceOutcome {
 
 impl<K> TraceSlice<K> {
     /// End of the slice, from the start of the window.
+    ///
+    /// ```
+    /// use keylane::observe::TraceSlice;
+    /// # use keylane::Pool;
+    /// # let pool = Pool::<u32>::builder().workers(1).build()?;
+    ///
+    /// pool.inspect().start_trace(1000);
+    /// for _ in 0..100 {
+    ///     pool.submit(7, || ())?.wait()?;
+    /// }
+    /// let trace = pool.inspect().take_trace().expect("one was started");
+    /// let end = trace.slices.iter().map(TraceSlice::end_time).max();
+    /// assert!(end >= trace.slices.iter().map(|slice| slice.start).max());
+    /// println!("the last task ended after {:?}", end.unwrap_or_default());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn end_time(&self) -> Duration {
         self.start + self.duration
     }
@@ -98,6 +114,12 @@ impl<K> TraceKey<K> {
 
 impl TraceOutcome {
     /// Name of the end in lower case.
+    ///
+    /// ```
+    /// use keylane::observe::TraceOutcome;
+    ///
+    /// assert_eq!(TraceOutcome::Panicked.name(), "panicked");
+    /// ```
     pub fn name(self) -> &'static str {
         match self {
             TraceOutcome::Done => "done",

@@ -32,6 +32,20 @@ impl<K: Hash + Eq + Debug> Trace<K> {
     /// Writes the trace as JSON in the Trace Event Format, for <https://ui.perfetto.dev>,
     /// `chrome://tracing` or speedscope. Keys are named by their `Debug` output.
     ///
+    /// ```
+    /// # use keylane::Pool;
+    /// # let pool = Pool::<u32>::builder().build()?;
+    /// pool.inspect().start_trace(1000);
+    /// for task in 0..100 {
+    ///     pool.submit(task % 10, || ())?.wait()?;
+    /// }
+    /// let trace = pool.inspect().take_trace().expect("one was started");
+    /// let mut json = Vec::new(); // or a file
+    /// trace.write_chrome(&mut json)?;
+    /// assert!(String::from_utf8(json)?.contains("\"traceEvents\":["));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// Errors of `out`.
@@ -43,6 +57,20 @@ impl<K: Hash + Eq + Debug> Trace<K> {
 impl<K: Hash + Eq> Trace<K> {
     /// Writes the trace as [`write_chrome`](Self::write_chrome) does, with `name` as the name of
     /// each key.
+    ///
+    /// ```
+    /// # use keylane::Pool;
+    /// # let pool = Pool::<u32>::builder().workers(1).build()?;
+    /// pool.inspect().start_trace(1000);
+    /// for _ in 0..100 {
+    ///     pool.submit(7, || ())?.wait()?;
+    /// }
+    /// let trace = pool.inspect().take_trace().expect("one was started");
+    /// let mut json = Vec::new();
+    /// trace.write_chrome_with(&mut json, |account| format!("account {account}"))?;
+    /// assert!(String::from_utf8(json)?.contains("account 7"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     ///
