@@ -89,31 +89,107 @@ impl<T> FairQueue<T> {
     }
 
     /// Maximum number of items.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylane::admit::FairQueue;
+    ///
+    /// let queue = FairQueue::<u32>::new(8)?;
+    /// assert_eq!(queue.capacity(), 8);
+    /// queue.resize(4)?;
+    /// assert_eq!(queue.capacity(), 4);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn capacity(&self) -> usize {
         self.back().capacity()
     }
 
     /// Number of items.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylane::admit::FairQueue;
+    ///
+    /// let queue = FairQueue::new(8)?;
+    /// queue.push_many([1, 2, 3])?;
+    /// assert_eq!(queue.len(), 3);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn len(&self) -> usize {
         self.both().parts().len()
     }
 
     /// Returns whether the queue holds no item.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylane::admit::FairQueue;
+    ///
+    /// let queue = FairQueue::new(8)?;
+    /// assert!(queue.is_empty());
+    /// queue.push(1)?;
+    /// assert!(!queue.is_empty());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// Number of callers that wait to push.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylane::admit::FairQueue;
+    ///
+    /// let queue = FairQueue::new(1)?;
+    /// queue.push(1)?;
+    /// std::thread::scope(|scope| {
+    ///     scope.spawn(|| queue.push(2));
+    ///     while queue.waiting_to_push() == 0 {
+    ///         std::thread::yield_now();
+    ///     }
+    ///     assert_eq!(queue.pop(), Ok(1)); // places the item of the thread
+    ///     assert_eq!(queue.pop(), Ok(2));
+    /// });
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn waiting_to_push(&self) -> usize {
         self.back().waiting_to_push()
     }
 
     /// Number of callers that wait to pop.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylane::admit::FairQueue;
+    ///
+    /// let queue = FairQueue::new(1)?;
+    /// std::thread::scope(|scope| {
+    ///     let popped = scope.spawn(|| queue.pop());
+    ///     while queue.waiting_to_pop() == 0 {
+    ///         std::thread::yield_now();
+    ///     }
+    ///     queue.push(1).unwrap();
+    ///     assert_eq!(popped.join().unwrap(), Ok(1));
+    /// });
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn waiting_to_pop(&self) -> usize {
         self.back().waiting_to_pop()
     }
 
     /// Returns whether the queue is closed.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylane::admit::FairQueue;
+    ///
+    /// let queue = FairQueue::<u32>::new(8)?;
+    /// assert!(!queue.is_closed());
+    /// queue.close();
+    /// assert!(queue.is_closed());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn is_closed(&self) -> bool {
         self.back().is_closed()
     }
@@ -122,12 +198,36 @@ impl<T> FairQueue<T> {
     ///
     /// `look` runs under the queue's lock: keep it short, and do not call the same queue. If it
     /// panics, the queue is unchanged.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylane::admit::FairQueue;
+    ///
+    /// let queue = FairQueue::new(8)?;
+    /// assert_eq!(queue.peek(|item: &&str| item.len()), None);
+    /// queue.push_many(["three", "one"])?;
+    /// assert_eq!(queue.peek(|item| item.len()), Some(5));
+    /// assert_eq!(queue.len(), 2); // it stays in the queue
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn peek<R>(&self, look: impl FnOnce(&T) -> R) -> Option<R> {
         self.both().parts().items().next().map(look)
     }
 
     /// Passes all items to `look`, oldest first, as of one moment. As for [`peek`](Self::peek),
     /// `look` must not call the same queue.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylane::admit::FairQueue;
+    ///
+    /// let queue = FairQueue::new(8)?;
+    /// queue.push_many([1, 2, 3])?;
+    /// let mut sum = 0;
+    /// queue.for_each(|item| sum += item);
+    /// assert_eq!((sum, queue.len()), (6, 3));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn for_each(&self, look: impl FnMut(&T)) {
         self.both().parts().items().for_each(look);
     }
@@ -185,6 +285,21 @@ impl<T> FairQueue<T> {
     ///
     /// # Errors
     /// If `capacity` is 0.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylane::admit::FairQueue;
+    ///
+    /// let queue = FairQueue::new(3)?;
+    /// queue.push_many([1, 2, 3])?;
+    /// queue.resize(2)?;
+    /// assert_eq!(queue.len(), 3); // all stay
+    /// assert_eq!(queue.pop()?, 1);
+    /// assert!(queue.try_push(4).is_err());
+    /// assert_eq!(queue.pop()?, 2);
+    /// assert!(queue.try_push(4).is_ok());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn resize(&self, capacity: usize) -> Result<(), CapacityError> {
         if capacity == 0 {
             return Err(CapacityError::Zero);
@@ -204,6 +319,17 @@ impl<T> FairQueue<T> {
     }
 
     /// Closes the queue and removes and returns its items, oldest first.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylane::admit::{FairQueue, QueueError};
+    ///
+    /// let queue = FairQueue::new(8)?;
+    /// queue.push_many([1, 2, 3])?;
+    /// assert_eq!(queue.close_and_take(), [1, 2, 3]);
+    /// assert_eq!(queue.pop(), Err(QueueError::Closed));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn close_and_take(&self) -> Vec<T> {
         let mut taken = Vec::new();
         self.change(|parts, wake_list| {

@@ -66,6 +66,20 @@ impl Gate {
     ///
     /// # Errors
     /// If no slot was free in time, or the gate is closed.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use keylane::admit::{AcquireError, Gate};
+    ///
+    /// let gate = Gate::new(1)?;
+    /// let permit = gate.acquire()?;
+    /// let late = gate.acquire_timeout(Duration::from_millis(1));
+    /// assert_eq!(late.unwrap_err(), AcquireError::TimedOut);
+    /// drop(permit);
+    /// assert!(gate.acquire_timeout(Duration::from_secs(60)).is_ok());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn acquire_timeout(&self, timeout: Duration) -> Result<Permit<'_>, AcquireError> {
         self.acquire_many_timeout(1, timeout)
     }
@@ -87,6 +101,21 @@ impl Gate {
     ///
     /// # Errors
     /// If the gate is closed, before or during the wait.
+    ///
+    /// # Examples
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// use keylane::admit::Gate;
+    ///
+    /// let gate = Gate::new(2)?;
+    /// let permit = gate.acquire_async().await?;
+    /// assert_eq!(gate.available(), 1);
+    /// drop(permit);
+    /// assert_eq!(gate.available(), 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub async fn acquire_async(&self) -> Result<Permit<'_>, AcquireError> {
         self.acquire_many_async(1).await
     }
@@ -95,6 +124,18 @@ impl Gate {
     ///
     /// # Errors
     /// If the gate is closed or its capacity is below `want`, before or during the wait.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylane::admit::{AcquireError, Gate};
+    ///
+    /// let gate = Gate::new(4)?;
+    /// let permit = gate.acquire_many(3)?;
+    /// assert_eq!(gate.available(), 1);
+    /// assert_eq!(gate.acquire_many(5).unwrap_err(), AcquireError::TooLarge);
+    /// # drop(permit);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[inline]
     pub fn acquire_many(&self, want: usize) -> Result<Permit<'_>, AcquireError> {
         self.acquire_until(want, None)
@@ -104,6 +145,20 @@ impl Gate {
     ///
     /// # Errors
     /// If the slots were not free in time, or as for [`acquire_many`](Self::acquire_many).
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use keylane::admit::{AcquireError, Gate};
+    ///
+    /// let gate = Gate::new(4)?;
+    /// let permit = gate.acquire_many_timeout(3, Duration::from_secs(60))?;
+    /// let late = gate.acquire_many_timeout(2, Duration::from_millis(1));
+    /// assert_eq!(late.unwrap_err(), AcquireError::TimedOut);
+    /// assert_eq!(gate.available(), 1);
+    /// # drop(permit);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn acquire_many_timeout(
         &self,
         want: usize,
@@ -116,6 +171,18 @@ impl Gate {
     ///
     /// # Errors
     /// If the slots are not available at once, the gate is closed, or its capacity is below `want`.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylane::admit::{AcquireError, Gate};
+    ///
+    /// let gate = Gate::new(4)?;
+    /// let permit = gate.try_acquire_many(3)?;
+    /// assert_eq!(gate.try_acquire_many(2).unwrap_err(), AcquireError::Full);
+    /// drop(permit);
+    /// assert!(gate.try_acquire_many(2).is_ok());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[inline]
     pub fn try_acquire_many(&self, want: usize) -> Result<Permit<'_>, AcquireError> {
         match self.slots.try_acquire(want) {
@@ -134,6 +201,20 @@ impl Gate {
     ///
     /// # Errors
     /// As for [`acquire_many`](Self::acquire_many).
+    ///
+    /// # Examples
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// use keylane::admit::{AcquireError, Gate};
+    ///
+    /// let gate = Gate::new(4)?;
+    /// let permit = gate.acquire_many_async(3).await?;
+    /// assert_eq!(permit.slots(), 3);
+    /// assert_eq!(gate.acquire_many_async(5).await.unwrap_err(), AcquireError::TooLarge);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub async fn acquire_many_async(&self, want: usize) -> Result<Permit<'_>, AcquireError> {
         match self.slots.try_acquire(want) {
             Err(TryAcquireError::Full) => match self.slots.acquire_async(want).await {
@@ -175,6 +256,18 @@ impl Gate {
     /// # Panics
     /// If `slots` is larger than the number of forgotten slots. Slots of a live permit are released
     /// when it is dropped.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylane::admit::Gate;
+    ///
+    /// let gate = Gate::new(4)?;
+    /// let slots = gate.acquire_many(3)?.forget();
+    /// assert_eq!(gate.available(), 1);
+    /// gate.release(slots);
+    /// assert_eq!(gate.available(), 4);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn release(&self, slots: usize) {
         // Relaxed: a caller of `release` learned of the `forget` by other means, which order the
         // two.
@@ -200,37 +293,125 @@ impl Gate {
     ///
     /// # Errors
     /// If `slots` is 0 or more than [`MAX_SLOTS`](Self::MAX_SLOTS).
+    ///
+    /// # Examples
+    /// ```
+    /// use keylane::admit::{AcquireError, Gate};
+    ///
+    /// let gate = Gate::new(1)?;
+    /// let first = gate.acquire()?;
+    /// assert_eq!(gate.try_acquire().unwrap_err(), AcquireError::Full);
+    /// gate.resize(2)?;
+    /// let second = gate.try_acquire()?;
+    /// # drop((first, second));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn resize(&self, slots: usize) -> Result<(), CapacityError> {
         self.slots.set_capacity(checked(slots)?);
         Ok(())
     }
 
     /// Closes the gate: refuses all current and future waiters. Existing permits stay valid.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylane::admit::{AcquireError, Gate};
+    ///
+    /// let gate = Gate::new(2)?;
+    /// let permit = gate.acquire()?;
+    /// gate.close();
+    /// assert_eq!(gate.acquire().unwrap_err(), AcquireError::Closed);
+    /// assert_eq!(gate.in_use(), 1); // the permit stays valid
+    /// drop(permit);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn close(&self) {
         self.slots.close();
     }
 
     /// Returns whether the gate is closed.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylane::admit::Gate;
+    ///
+    /// let gate = Gate::new(2)?;
+    /// assert!(!gate.is_closed());
+    /// gate.close();
+    /// assert!(gate.is_closed());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn is_closed(&self) -> bool {
         self.slots.is_closed()
     }
 
     /// Number of free slots. While callers wait, these are reserved for them.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylane::admit::Gate;
+    ///
+    /// let gate = Gate::new(4)?;
+    /// let permit = gate.acquire_many(3)?;
+    /// assert_eq!(gate.available(), 1);
+    /// # drop(permit);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn available(&self) -> usize {
         self.slots.free()
     }
 
     /// Number of slots in use.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylane::admit::Gate;
+    ///
+    /// let gate = Gate::new(4)?;
+    /// let permit = gate.acquire_many(3)?;
+    /// assert_eq!(gate.in_use(), 3);
+    /// drop(permit);
+    /// assert_eq!(gate.in_use(), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn in_use(&self) -> usize {
         self.slots.in_use()
     }
 
     /// Number of waiting callers.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylane::admit::Gate;
+    ///
+    /// let gate = Gate::new(1)?;
+    /// let permit = gate.acquire()?;
+    /// std::thread::scope(|scope| {
+    ///     scope.spawn(|| drop(gate.acquire()));
+    ///     while gate.waiting() == 0 {
+    ///         std::thread::yield_now();
+    ///     }
+    ///     drop(permit); // the thread gets its slot
+    /// });
+    /// assert_eq!(gate.waiting(), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn waiting(&self) -> usize {
         self.slots.waiting()
     }
 
     /// Number of slots, free or in use.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylane::admit::Gate;
+    ///
+    /// let gate = Gate::new(4)?;
+    /// let permit = gate.acquire_many(3)?;
+    /// assert_eq!(gate.capacity(), 4);
+    /// assert_eq!(gate.capacity(), gate.available() + permit.slots());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn capacity(&self) -> usize {
         self.slots.capacity()
     }
@@ -300,11 +481,34 @@ pub struct Permit<'a> {
 
 impl Permit<'_> {
     /// Number of slots held.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylane::admit::Gate;
+    ///
+    /// let gate = Gate::new(4)?;
+    /// assert_eq!(gate.acquire()?.slots(), 1);
+    /// assert_eq!(gate.acquire_many(3)?.slots(), 3);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn slots(&self) -> usize {
         self.slots
     }
 
     /// Keeps the slots in use and returns their number. [`Gate::release`] releases them.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylane::admit::Gate;
+    ///
+    /// let gate = Gate::new(4)?;
+    /// // One part of a program acquires the slots, and another one releases them.
+    /// let slots = gate.acquire_many(3)?.forget();
+    /// assert_eq!((slots, gate.in_use()), (3, 3));
+    /// gate.release(slots);
+    /// assert_eq!(gate.in_use(), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn forget(self) -> usize {
         let permit = mem::ManuallyDrop::new(self);
         permit.gate.forget(permit.slots)
@@ -328,16 +532,52 @@ pub struct OwnedPermit {
 
 impl OwnedPermit {
     /// Number of slots held.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::sync::Arc;
+    /// use keylane::admit::Gate;
+    ///
+    /// let gate = Arc::new(Gate::new(4)?);
+    /// let permit = gate.own(gate.acquire_many(3)?);
+    /// assert_eq!(permit.slots(), 3);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn slots(&self) -> usize {
         self.slots
     }
 
     /// Gate that granted the permit.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::sync::Arc;
+    /// use keylane::admit::Gate;
+    ///
+    /// let gate = Arc::new(Gate::new(4)?);
+    /// let permit = gate.own(gate.acquire()?);
+    /// drop(gate);
+    /// assert_eq!(permit.gate().available(), 3); // the permit keeps it alive
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn gate(&self) -> &Arc<Gate> {
         &self.gate
     }
 
     /// Keeps the slots in use and returns their number. [`Gate::release`] releases them.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::sync::Arc;
+    /// use keylane::admit::Gate;
+    ///
+    /// let gate = Arc::new(Gate::new(4)?);
+    /// let slots = gate.own(gate.acquire_many(3)?).forget();
+    /// assert_eq!(gate.in_use(), 3);
+    /// gate.release(slots);
+    /// assert_eq!(gate.in_use(), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn forget(mut self) -> usize {
         self.gate.forget(mem::take(&mut self.slots))
     }

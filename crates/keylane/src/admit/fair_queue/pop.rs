@@ -25,6 +25,18 @@ impl<T> FairQueue<T> {
     ///
     /// # Errors
     /// If no item arrived in time, or the queue is closed and empty.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use keylane::admit::{FairQueue, QueueError};
+    ///
+    /// let queue = FairQueue::new(8)?;
+    /// assert_eq!(queue.pop_timeout(Duration::from_millis(1)), Err(QueueError::TimedOut));
+    /// queue.push(1)?;
+    /// assert_eq!(queue.pop_timeout(Duration::from_millis(1)), Ok(1));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn pop_timeout(&self, timeout: Duration) -> Result<T, QueueError> {
         self.pop_until(Instant::now().checked_add(timeout))
     }
@@ -33,6 +45,17 @@ impl<T> FairQueue<T> {
     ///
     /// # Errors
     /// If the queue is empty.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylane::admit::{FairQueue, QueueError};
+    ///
+    /// let queue = FairQueue::new(8)?;
+    /// queue.push(1)?;
+    /// assert_eq!(queue.try_pop(), Ok(1));
+    /// assert_eq!(queue.try_pop(), Err(QueueError::Empty));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[inline]
     pub fn try_pop(&self) -> Result<T, QueueError> {
         let popped = self.front().pop();
@@ -51,6 +74,21 @@ impl<T> FairQueue<T> {
     ///
     /// # Errors
     /// If the queue is closed and empty.
+    ///
+    /// # Examples
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// use keylane::admit::{FairQueue, QueueError};
+    ///
+    /// let queue = FairQueue::new(8)?;
+    /// queue.push(1)?;
+    /// queue.close();
+    /// assert_eq!(queue.pop_async().await, Ok(1));
+    /// assert_eq!(queue.pop_async().await, Err(QueueError::Closed));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub async fn pop_async(&self) -> Result<T, QueueError> {
         PopFuture { queue: self, waiter: None }.await
     }
@@ -60,6 +98,17 @@ impl<T> FairQueue<T> {
     ///
     /// # Errors
     /// If the queue is closed and empty.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylane::admit::FairQueue;
+    ///
+    /// let queue = FairQueue::new(8)?;
+    /// queue.push_many([1, 2, 3])?;
+    /// assert_eq!(queue.pop_many(2)?, [1, 2]);
+    /// assert_eq!(queue.pop_many(2)?, [3]); // does not wait for a second
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn pop_many(&self, most: usize) -> Result<Vec<T>, QueueError> {
         self.pop_many_until(most, None)
     }
@@ -68,6 +117,19 @@ impl<T> FairQueue<T> {
     ///
     /// # Errors
     /// If no item arrived in time, or the queue is closed and empty.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use keylane::admit::{FairQueue, QueueError};
+    ///
+    /// let queue = FairQueue::new(8)?;
+    /// queue.push_many([1, 2, 3])?;
+    /// let short = Duration::from_millis(1);
+    /// assert_eq!(queue.pop_many_timeout(8, short)?, [1, 2, 3]);
+    /// assert_eq!(queue.pop_many_timeout(8, short), Err(QueueError::TimedOut));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn pop_many_timeout(&self, most: usize, timeout: Duration) -> Result<Vec<T>, QueueError> {
         self.pop_many_until(most, Instant::now().checked_add(timeout))
     }
@@ -76,6 +138,17 @@ impl<T> FairQueue<T> {
     ///
     /// # Errors
     /// If the queue is empty.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylane::admit::{FairQueue, QueueError};
+    ///
+    /// let queue = FairQueue::new(8)?;
+    /// queue.push_many([1, 2, 3])?;
+    /// assert_eq!(queue.try_pop_many(8)?, [1, 2, 3]);
+    /// assert_eq!(queue.try_pop_many(8), Err(QueueError::Empty));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn try_pop_many(&self, most: usize) -> Result<Vec<T>, QueueError> {
         let mut items = Vec::new();
         if most == 0 {
@@ -92,6 +165,20 @@ impl<T> FairQueue<T> {
     ///
     /// # Errors
     /// If the queue is closed and empty.
+    ///
+    /// # Examples
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// use keylane::admit::FairQueue;
+    ///
+    /// let queue = FairQueue::new(8)?;
+    /// queue.push_many([1, 2, 3])?;
+    /// assert_eq!(queue.pop_many_async(2).await?, [1, 2]);
+    /// assert_eq!(queue.pop_many_async(2).await?, [3]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub async fn pop_many_async(&self, most: usize) -> Result<Vec<T>, QueueError> {
         if most == 0 {
             return Ok(Vec::new());

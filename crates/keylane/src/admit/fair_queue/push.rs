@@ -26,6 +26,18 @@ impl<T> FairQueue<T> {
     ///
     /// # Errors
     /// If the queue stayed full until the timeout, or is closed.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use keylane::admit::{FairQueue, QueueError};
+    ///
+    /// let queue = FairQueue::new(1)?;
+    /// queue.push(1)?;
+    /// let late = queue.push_timeout(2, Duration::from_millis(1)).unwrap_err();
+    /// assert_eq!((late.kind(), late.into_inner()), (QueueError::TimedOut, 2));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn push_timeout(&self, item: T, timeout: Duration) -> Result<(), PushError<T>> {
         self.push_until(item, Instant::now().checked_add(timeout))
     }
@@ -34,6 +46,17 @@ impl<T> FairQueue<T> {
     ///
     /// # Errors
     /// If the queue is full or closed.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylane::admit::{FairQueue, QueueError};
+    ///
+    /// let queue = FairQueue::new(1)?;
+    /// queue.try_push(1)?;
+    /// let refused = queue.try_push(2).unwrap_err();
+    /// assert_eq!((refused.kind(), refused.into_inner()), (QueueError::Full, 2));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[inline]
     pub fn try_push(&self, item: T) -> Result<(), PushError<T>> {
         let pushed = self.back().push(item);
@@ -51,6 +74,21 @@ impl<T> FairQueue<T> {
     ///
     /// # Errors
     /// If the queue is closed, before or during the wait.
+    ///
+    /// # Examples
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// use keylane::admit::{FairQueue, QueueError};
+    ///
+    /// let queue = FairQueue::new(8)?;
+    /// queue.push_async(1).await?;
+    /// queue.close();
+    /// let refused = queue.push_async(2).await.unwrap_err();
+    /// assert_eq!((refused.kind(), refused.into_inner()), (QueueError::Closed, 2));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub async fn push_async(&self, item: T) -> Result<(), PushError<T>> {
         let pushed = PushFuture::new(self, PushBatch::One(Some(item))).await;
         pushed.map_err(|error| error.map(one))
@@ -63,6 +101,20 @@ impl<T> FairQueue<T> {
     /// # Errors
     /// If the queue is closed, before or during the wait. The error holds the items that were not
     /// pushed.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylane::admit::FairQueue;
+    ///
+    /// let queue = FairQueue::new(2)?;
+    /// std::thread::scope(|scope| {
+    ///     scope.spawn(|| queue.push_many(0..100)); // waits for capacity again and again
+    ///     for item in 0..100 {
+    ///         assert_eq!(queue.pop(), Ok(item));
+    ///     }
+    /// });
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn push_many(&self, items: impl IntoIterator<Item = T>) -> Result<(), PushError<Vec<T>>> {
         self.push_many_until(items, None)
     }
@@ -72,6 +124,18 @@ impl<T> FairQueue<T> {
     /// # Errors
     /// If not all items fitted in time, or the queue is closed. The error holds the items that were
     /// not pushed.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use keylane::admit::FairQueue;
+    ///
+    /// let queue = FairQueue::new(2)?;
+    /// let late = queue.push_many_timeout([1, 2, 3], Duration::from_millis(1)).unwrap_err();
+    /// assert_eq!(late.into_inner(), [3]);
+    /// assert_eq!(queue.snapshot(), [1, 2]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn push_many_timeout(
         &self,
         items: impl IntoIterator<Item = T>,
@@ -84,6 +148,17 @@ impl<T> FairQueue<T> {
     ///
     /// # Errors
     /// If some items were not pushed. The error holds them.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylane::admit::FairQueue;
+    ///
+    /// let queue = FairQueue::new(2)?;
+    /// let refused = queue.try_push_many([1, 2, 3]).unwrap_err();
+    /// assert_eq!(refused.into_inner(), [3]);
+    /// assert_eq!(queue.snapshot(), [1, 2]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn try_push_many(
         &self,
         items: impl IntoIterator<Item = T>,
@@ -101,6 +176,19 @@ impl<T> FairQueue<T> {
     /// # Errors
     /// If the queue is closed, before or during the wait. The error holds the items that were not
     /// pushed.
+    ///
+    /// # Examples
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// use keylane::admit::FairQueue;
+    ///
+    /// let queue = FairQueue::new(8)?;
+    /// queue.push_many_async([1, 2, 3]).await?;
+    /// assert_eq!(queue.snapshot(), [1, 2, 3]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub async fn push_many_async(
         &self,
         items: impl IntoIterator<Item = T>,

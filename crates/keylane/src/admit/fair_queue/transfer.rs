@@ -36,6 +36,19 @@ impl<T> FairQueue<T> {
     ///
     /// # Errors
     /// If the target queue is closed or has not enough capacity.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylane::admit::{FairQueue, QueueError};
+    ///
+    /// let (from, to) = (FairQueue::new(8)?, FairQueue::new(2)?);
+    /// from.push_many([1, 2, 3])?;
+    /// assert_eq!(from.transfer_all(&to), Err(QueueError::Full));
+    /// to.resize(4)?;
+    /// assert_eq!(from.transfer_all(&to), Ok(3));
+    /// assert_eq!(to.snapshot(), [1, 2, 3]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn transfer_all(&self, to: &FairQueue<T>) -> Result<usize, QueueError> {
         self.move_some(to, Ok)
     }
