@@ -352,6 +352,49 @@ impl<W> IntoWork<W> for ReadyWork<W> {
     }
 }
 
+/// Work of any type on one of the rarer ways into the order. Their code is compiled once for each
+/// type of pool, and not for each closure, which made every call of `execute` slow to compile.
+pub(crate) trait ErasedWork<W> {
+    /// Makes the work. Called at most once.
+    fn make(&mut self) -> W;
+
+    fn peek(&self) -> Option<&W>;
+}
+
+/// Work as [`ErasedWork`], until it is made.
+pub(crate) struct UnmadeWork<M>(Option<M>);
+
+impl<M> UnmadeWork<M> {
+    pub(crate) fn new(work: M) -> Self {
+        UnmadeWork(Some(work))
+    }
+
+    /// Takes the work of a refused task.
+    pub(crate) fn take_refused(mut self) -> M {
+        self.0.take().expect("the work of a refused task is never made")
+    }
+}
+
+impl<W, M: IntoWork<W>> ErasedWork<W> for UnmadeWork<M> {
+    fn make(&mut self) -> W {
+        self.0.take().expect("work is made once").into_work()
+    }
+
+    fn peek(&self) -> Option<&W> {
+        self.0.as_ref().and_then(IntoWork::peek)
+    }
+}
+
+impl<W> IntoWork<W> for &mut dyn ErasedWork<W> {
+    fn into_work(self) -> W {
+        self.make()
+    }
+
+    fn peek(&self) -> Option<&W> {
+        (**self).peek()
+    }
+}
+
 /// Rollup that is shared by its parts in several shards.
 pub(crate) type SharedRollup<K, W> = Arc<Rollup<K, W>>;
 
@@ -372,6 +415,9 @@ type LockedLanes<'a, K, W> = LockGuard<'a, Lanes<K, W>>;
 
 /// Rejected task with its claims, and the reason.
 pub(crate) type RejectedTask<K, M> = (SubmitErrorKind, Claims<K>, M);
+
+/// Reason for a refusal, and the claims of the task. Its work was not made.
+type RejectedClaims<K> = (SubmitErrorKind, Claims<K>);
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Creates an engine. `bytes` is the bound on the cost of tasks, which some executors share.

@@ -27,9 +27,16 @@ pub(crate) fn call_catch_unwind(call: impl FnOnce()) {
 /// Drops a value of the user's, whose drop may panic; the caller continues.
 #[inline]
 pub(crate) fn drop_catch_unwind<T>(value: T) {
-    if std::mem::needs_drop::<T>()
-        && let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(value)))
-    {
+    if std::mem::needs_drop::<T>() {
+        let mut value = Some(value);
+        catch_unwind_once(&mut || drop(value.take()));
+    }
+}
+
+/// Compiled once, for values of all types.
+#[inline]
+fn catch_unwind_once(call: &mut dyn FnMut()) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(call)) {
         // Its drop may panic as well, and so may what that panics with: there may be no end to it.
         std::mem::forget(payload);
     }

@@ -74,7 +74,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     ) -> Result<usize, RejectedBatch<K, M>> {
         let mut accepted = 0;
         while let Some((claims, task)) = tasks.next() {
-            if let Err((why, claims, task)) = self.submit_other(claims, task, WaitLimit::Endless) {
+            if let Err((why, claims, task)) = self.submit_slowly(claims, task, WaitLimit::Endless) {
                 let rest = std::iter::once((claims, task)).chain(tasks).collect();
                 return Err((accepted, rest, why));
             }

@@ -13,8 +13,20 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     ) -> Result<(), RejectedTask<K, M>> {
         match claims.0 {
             ClaimsRepr::One(claim) if !self.is_inside() => self.submit_single(claim, task, limit),
-            other => self.submit_other(Claims(other), task, limit),
+            other => self.submit_slowly(Claims(other), task, limit),
         }
+    }
+
+    /// Submits a task by way of the gate.
+    pub(super) fn submit_slowly<M: IntoWork<X::Work>>(
+        &self,
+        claims: Claims<K>,
+        task: M,
+        limit: WaitLimit,
+    ) -> Result<(), RejectedTask<K, M>> {
+        let mut task = UnmadeWork::new(task);
+        self.submit_other(claims, &mut task, limit)
+            .map_err(|(why, claims)| (why, claims, task.take_refused()))
     }
 
     /// Submits a task with one key. A spare permit of the inbox is enough, unless a submitter waits
@@ -32,7 +44,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let mut inbox = self.shards[shard].inbox.lock();
         if inbox.spare_permits == 0 || inbox.watched || !self.admission.can_cache() {
             drop(inbox);
-            let rest = self.submit_other(Claims(ClaimsRepr::One(claim)), task, limit);
+            let rest = self.submit_slowly(Claims(ClaimsRepr::One(claim)), task, limit);
             self.refill_permits(shard);
             return rest;
         }
@@ -47,16 +59,16 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     #[cold]
-    pub(super) fn submit_other<M: IntoWork<X::Work>>(
+    fn submit_other(
         &self,
         claims: Claims<K>,
-        task: M,
+        task: &mut dyn ErasedWork<X::Work>,
         limit: WaitLimit,
-    ) -> Result<(), RejectedTask<K, M>> {
+    ) -> Result<(), RejectedClaims<K>> {
         let weight = task.peek().map_or(0, |work| self.executor.weigh(work));
         match self.admit(&claims, weight, limit) {
-            Ok(ticket) => self.enqueue(claims, task, ticket),
-            Err(why) => Err((why, claims, task)),
+            Ok(ticket) => self.enqueue_erased(claims, task, ticket),
+            Err(why) => Err((why, claims)),
         }
     }
 
@@ -79,44 +91,52 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 
     /// Enqueues an admitted task. If the pool is stopped, or one of the keys was finished, the task
     /// is returned, and everything acquired for it is released.
-    #[inline(always)]
     pub(crate) fn enqueue<M: IntoWork<X::Work>>(
         &self,
         claims: Claims<K>,
         task: M,
         ticket: AdmissionTicket,
     ) -> Result<(), RejectedTask<K, M>> {
-        let entered = match claims.0 {
-            ClaimsRepr::One(claim) if ticket.is_none() => self.enqueue_single(claim, task),
-            // Wrapped whether there is a cost or not, so that only one instance of this code is
-            // compiled.
-            other => self
-                .enqueue_other(other, ticket.charge::<M, K, X>(task))
-                .map_err(|(why, claims, charged)| (why, claims, charged.task)),
-        };
-        entered.map_err(|(why, claims, task)| (self.refusal(why), claims, task))
+        let mut task = UnmadeWork::new(task);
+        self.enqueue_erased(claims, &mut task, ticket)
+            .map_err(|(why, claims)| (why, claims, task.take_refused()))
     }
 
-    #[inline(always)]
-    pub(super) fn enqueue_single<M: IntoWork<X::Work>>(
+    fn enqueue_erased(
+        &self,
+        claims: Claims<K>,
+        task: &mut dyn ErasedWork<X::Work>,
+        ticket: AdmissionTicket,
+    ) -> Result<(), RejectedClaims<K>> {
+        let entered = match ticket.is_none() {
+            true => self.enqueue_other(claims.0, task),
+            false => {
+                let mut charged = UnmadeWork::new(ticket.charge::<_, K, X>(task));
+                self.enqueue_other(claims.0, &mut charged)
+            }
+        };
+        entered.map_err(|(why, claims)| (self.refusal(why), claims))
+    }
+
+    fn enqueue_single(
         &self,
         claim: KeyClaim<K>,
-        task: M,
-    ) -> Result<(), RejectedTask<K, M>> {
+        task: &mut dyn ErasedWork<X::Work>,
+    ) -> Result<(), RejectedClaims<K>> {
         let hash = self.admitted(|| self.hasher.hash_one(&claim.key));
         let time = self.clock.now();
         let shard = self.shard_of(hash);
         let entered = self.admitted(|| {
             let mut inbox = self.shards[shard].inbox.lock();
             if inbox.watched {
-                match look_up_watched(&inbox, hash, &claim.key, is_bound::<K, X, M>(&task)) {
+                match look_up_watched(&inbox, hash, &claim.key, is_bound::<K, X>(task)) {
                     Ok(found) => inbox.pass(hash as u32, found),
-                    Err(why) => return Err((why, claim, task)),
+                    Err(why) => return Err((why, claim)),
                 }
             }
             let freed = self.arrive(shard, hash, &claim.key);
             let time = self.record_submit_time(shard, &mut inbox, time);
-            let notify = inbox.push_single(hash as u32, time, claim, || task.into_work());
+            let notify = inbox.push_single(hash as u32, time, claim, || task.make());
             drop(inbox);
             drop(freed);
             Ok(notify)
@@ -128,27 +148,27 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                 }
                 Ok(())
             }
-            Err((why, claim, task)) => {
+            Err((why, claim)) => {
                 let claims = Claims(ClaimsRepr::One(claim));
                 self.intact(|| self.retract(&claims));
-                Err((why, claims, task))
+                Err((why, claims))
             }
         }
     }
 
     #[cold]
-    pub(super) fn enqueue_other<M: IntoWork<X::Work>>(
+    fn enqueue_other(
         &self,
         claims: ClaimsRepr<K>,
-        task: M,
-    ) -> Result<(), RejectedTask<K, M>> {
+        task: &mut dyn ErasedWork<X::Work>,
+    ) -> Result<(), RejectedClaims<K>> {
         let entered = match claims {
             ClaimsRepr::One(claim) => return self.enqueue_single(claim, task),
             ClaimsRepr::Weighed(weighed) => {
                 let WeighedClaims { claims, bytes } = *weighed;
                 return self
                     .enqueue_other(claims, task)
-                    .map_err(|(why, claims, task)| (why, claims.with_cost(bytes), task));
+                    .map_err(|(why, claims)| (why, claims.with_cost(bytes)));
             }
             ClaimsRepr::Described(descriptor, claims) => {
                 self.admitted(|| self.enqueue_described(claims, descriptor, task))
@@ -167,22 +187,19 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                 }
             }
         };
-        entered.inspect_err(|(_, claims, _)| self.retract(claims))
+        entered.inspect_err(|(_, claims)| self.retract(claims))
     }
 
-    pub(super) fn enqueue_free<M: IntoWork<X::Work>>(
-        &self,
-        task: M,
-    ) -> Result<(), RejectedTask<K, M>> {
+    fn enqueue_free(&self, task: &mut dyn ErasedWork<X::Work>) -> Result<(), RejectedClaims<K>> {
         // No key selects a shard, so such tasks take turns over all of them.
         let shard = self.counters.next_free() % self.shards.len();
         let mut inbox = self.shards[shard].inbox.lock();
         if inbox.closed {
-            return Err((SubmitErrorKind::Closed, Claims::none(), task));
+            return Err((SubmitErrorKind::Closed, Claims::none()));
         }
         let time = self.record_submit_time(shard, &mut inbox, self.clock.now());
         let meta = TaskMeta { hash: 0, seq: inbox.tick(), time };
-        let notify = inbox.push(InboxEntry::Free { meta, work: task.into_work() });
+        let notify = inbox.push(InboxEntry::Free { meta, work: task.make() });
         drop(inbox);
         if notify {
             self.mark_ready(shard);
@@ -192,19 +209,19 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 
     /// Enters all lanes in one step: all inboxes concerned are locked, in the order of the shards,
     /// so two rollups have the same order wherever they meet.
-    pub(super) fn enqueue_rollup<M: IntoWork<X::Work>>(
+    fn enqueue_rollup(
         &self,
         claims: Vec<RollupPart<K>>,
-        task: M,
-    ) -> Result<(), RejectedTask<K, M>> {
+        task: &mut dyn ErasedWork<X::Work>,
+    ) -> Result<(), RejectedClaims<K>> {
         let (parts, mut inboxes) = self.open_inboxes(&claims);
-        if let Err(why) = self.pass_watched_inboxes(&mut inboxes, &claims, &task) {
+        if let Err(why) = self.pass_watched_inboxes(&mut inboxes, &claims, task) {
             let claims = claims.into_iter().map(|part| part.claim).collect();
-            return Err((why, Claims(ClaimsRepr::Many(claims)), task));
+            return Err((why, Claims(ClaimsRepr::Many(claims))));
         }
         let (number, meta) = self.label_of_several(&mut inboxes);
         let scope = RollupScope::Keys(claims.into_boxed_slice());
-        let rollup = Arc::new(Rollup::new(scope, number, meta, task.into_work()));
+        let rollup = Arc::new(Rollup::new(scope, number, meta, task.make()));
         self.push_parts(&rollup, parts, inboxes);
         // The task may have ended: then this drops its keys, and a panic would look like a refusal.
         drop_catch_unwind(rollup);
@@ -264,14 +281,14 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Checks a task with these keys, all of whose inboxes are locked, and refuses it if one of
     /// them is closed or finished.
     #[inline]
-    pub(super) fn pass_watched_inboxes<M: IntoWork<X::Work>>(
+    pub(super) fn pass_watched_inboxes(
         &self,
         inboxes: &mut [(usize, LockedInbox<'_, K, X::Work>)],
         claims: &[RollupPart<K>],
-        task: &M,
+        task: &dyn ErasedWork<X::Work>,
     ) -> Result<(), SubmitErrorKind> {
         match inboxes.iter().any(|(_, inbox)| inbox.watched) {
-            true => self.pass_all_watched(inboxes, claims, is_bound::<K, X, M>(task)),
+            true => self.pass_all_watched(inboxes, claims, is_bound::<K, X>(task)),
             false => Ok(()),
         }
     }
@@ -296,21 +313,18 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     /// Appends a barrier to every inbox.
-    pub(super) fn enqueue_barrier<M: IntoWork<X::Work>>(
-        &self,
-        task: M,
-    ) -> Result<(), RejectedTask<K, M>> {
+    fn enqueue_barrier(&self, task: &mut dyn ErasedWork<X::Work>) -> Result<(), RejectedClaims<K>> {
         // Before the barrier is in any inbox: see `start_unkeyed`.
         self.sharing.barriers.fetch_add(1, Ordering::AcqRel);
         let mut inboxes: Vec<_> =
             self.shards.iter().map(|shard| shard.inbox.lock()).enumerate().collect();
         if inboxes[0].1.closed {
             self.sharing.barriers.fetch_sub(1, Ordering::AcqRel);
-            return Err((SubmitErrorKind::Closed, Claims::barrier(), task));
+            return Err((SubmitErrorKind::Closed, Claims::barrier()));
         }
         let (number, meta) = self.label_of_several(&mut inboxes);
         let scope = RollupScope::Everything { shards: self.shards.len() };
-        let rollup = Arc::new(Rollup::new(scope, number, meta, task.into_work()));
+        let rollup = Arc::new(Rollup::new(scope, number, meta, task.make()));
         for (_, inbox) in &mut inboxes {
             inbox.pass_barrier();
             inbox.push(InboxEntry::Fence { rollup: rollup.clone() });
@@ -384,7 +398,7 @@ pub(super) fn look_up_watched<K: Key, W>(
 
 /// Returns whether the end of a key applies to a task. A job's subtasks were accepted with their
 /// job.
-pub(super) fn is_bound<K, X: Execute<K>, M: IntoWork<X::Work>>(task: &M) -> bool {
+pub(super) fn is_bound<K, X: Execute<K>>(task: &dyn ErasedWork<X::Work>) -> bool {
     task.peek().is_none_or(X::may_take)
 }
 

@@ -16,12 +16,12 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Enqueues a task that has a descriptor. It is inserted into its conflict index while its
     /// inboxes are locked, so the index has the same order as the inboxes. Its conflicts are
     /// compared afterwards, when nothing is locked.
-    pub(super) fn enqueue_described<M: IntoWork<X::Work>>(
+    pub(super) fn enqueue_described(
         &self,
         claims: Option<Box<ClaimsRepr<K>>>,
         descriptor: Descriptor,
-        task: M,
-    ) -> Result<(), RejectedTask<K, M>> {
+        task: &mut dyn ErasedWork<X::Work>,
+    ) -> Result<(), RejectedClaims<K>> {
         let claims = merge_claims(claims.map_or(Vec::new(), |claims| listed(*claims)), |key| {
             self.hasher.hash_one(key)
         });
@@ -29,9 +29,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             return self.enqueue_unkeyed(descriptor, task);
         }
         let (parts, mut inboxes) = self.open_inboxes(&claims);
-        if let Err(why) = self.pass_watched_inboxes(&mut inboxes, &claims, &task) {
+        if let Err(why) = self.pass_watched_inboxes(&mut inboxes, &claims, task) {
             let claims = ClaimsRepr::Many(claims.into_iter().map(|part| part.claim).collect());
-            return Err((why, Claims(claims).describe(descriptor), task));
+            return Err((why, Claims(claims).describe(descriptor)));
         }
         let after = inboxes.iter().map(|(_, inbox)| inbox.clock).max().unwrap_or(0);
         let scope = RollupScope::Keys(claims.into_boxed_slice());
@@ -46,15 +46,15 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 
     /// Enqueues a task without keys. It has an entry in some shard nevertheless, so that barriers
     /// and stops find it there.
-    fn enqueue_unkeyed<M: IntoWork<X::Work>>(
+    fn enqueue_unkeyed(
         &self,
         descriptor: Descriptor,
-        task: M,
-    ) -> Result<(), RejectedTask<K, M>> {
+        task: &mut dyn ErasedWork<X::Work>,
+    ) -> Result<(), RejectedClaims<K>> {
         let shard = self.counters.next_free() % self.shards.len();
         let mut inbox = self.shards[shard].inbox.lock();
         if inbox.closed {
-            return Err((SubmitErrorKind::Closed, Claims::none().describe(descriptor), task));
+            return Err((SubmitErrorKind::Closed, Claims::none().describe(descriptor)));
         }
         let scope = RollupScope::Unkeyed { shard };
         let after = inbox.clock;
@@ -72,14 +72,14 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Assigns a task its sequence number, after those in its inboxes, and inserts it into its
     /// conflict index. The inboxes are locked and the task is in none of them, so a release
     /// meanwhile does not make it ready. The first inbox decides whether its wait is measured.
-    fn insert<M: IntoWork<X::Work>>(
+    fn insert(
         &self,
         first: usize,
         inbox: &mut Inbox<K, X::Work>,
         after: u64,
         scope: RollupScope<K>,
         descriptor: Descriptor,
-        task: M,
+        task: &mut dyn ErasedWork<X::Work>,
     ) -> (SharedRollup<K, X::Work>, u64, Option<ConflictScan>) {
         let is_due = inbox.is_due();
         let time = self.clock.now() | if is_due { TaskMeta::MEASURED } else { 0 };
@@ -89,7 +89,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             place = pos.place;
             let meta = TaskMeta { hash: 0, seq: place as u32, time };
             let member = ConflictEntry { descriptor, pos };
-            Arc::new(Rollup::new(scope, place, meta, task.into_work()).with_member(member))
+            Arc::new(Rollup::new(scope, place, meta, task.make()).with_member(member))
         });
         // One more while it scans, so that no release makes it ready meanwhile.
         task.expect(waits + usize::from(scan.is_some()));

@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::hash::BuildHasher;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use super::delay::{TaskDelay, submit_delayed};
 use super::prepared::{PoolContext, PreparedWork};
@@ -14,6 +14,7 @@ use crate::error::{SubmitError, SubmitErrorKind};
 use crate::order::Claims;
 use crate::pool::ClosureExecutor;
 use crate::run::{ExecContext, RunBody, TaskBody, TaskContext};
+use crate::sync::Mutex;
 
 /// Error with a rejected task: its claims and its work.
 pub(crate) type RejectedTaskError<K, W> = SubmitError<(Claims<K>, W)>;
@@ -48,6 +49,39 @@ impl<F: FnOnce() -> T + Send + 'static, T> IntoWork<TaskBody> for DetachedClosur
     #[inline(always)]
     fn into_work(self) -> TaskBody {
         TaskBody::new(self)
+    }
+}
+
+/// Closure of any type, for a task with a role or a delay. The code for these is long, and would be
+/// compiled again for each type of closure.
+type ErasedClosure = Box<dyn FnOnce() + Send>;
+
+/// Access to a closure that was erased, until it runs or is dropped.
+struct ErasedSource<F>(Weak<Mutex<Option<F>>>);
+
+/// Erases the type of a closure. The captures are owned by the returned closure alone.
+fn erase<F, T>(work: F) -> (ErasedClosure, ErasedSource<F>)
+where
+    F: FnOnce() -> T + Send + 'static,
+{
+    let slot = Arc::new(Mutex::new(Some(work)));
+    let source = ErasedSource(Arc::downgrade(&slot));
+    let closure = move || {
+        let work = slot.lock().take();
+        if let Some(work) = work {
+            work();
+        }
+    };
+    (Box::new(closure), source)
+}
+
+impl<F> ErasedSource<F> {
+    /// Returns the closure of a rejected task.
+    fn take_refused(self, closure: ErasedClosure) -> F {
+        let slot = self.0.upgrade().expect("the closure was returned with the rejected task");
+        drop(closure);
+        let work = slot.lock().take();
+        work.expect("the closure of a rejected task does not run")
     }
 }
 
@@ -123,9 +157,14 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Entry<'_, K, S> {
                 engine.enqueue(claims, DetachedClosure(work), ticket)
             }
             (role, permit, delay) => {
+                let (closure, kept) = erase(work);
                 let entry = Entry { engine, claims, role, permit, delay };
                 let prepare = |work, _: PoolContext<'_>| PreparedWork::closure(InfallibleFn(work));
-                return entry.submit(work, prepare).map(drop);
+                let entered = entry.submit(closure, prepare).map(drop);
+                return entered.map_err(|refused| {
+                    let (why, (claims, closure)) = (refused.kind(), refused.into_inner());
+                    SubmitError::new(why, (claims, kept.take_refused(closure)))
+                });
             }
         };
         entered
