@@ -11,13 +11,13 @@ use std::collections::BTreeSet;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use crate::common::{AnyHasher, LONG, Rng, eventually, soon};
+use crate::common::{AnyHasher, LONG, Rng, effort, eventually, soon};
 use keylane::observe::PauseReason;
 use keylane::{Claims, Job, MockClock, PendingTask, Pool, Rate};
 
 const KEYS: u64 = 2;
 const STEPS: usize = 100;
-const PROGRAMS: u64 = 150;
+const PROGRAMS: u64 = 60;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Mode {
@@ -349,10 +349,10 @@ fn run<S: AnyHasher>(seed: u64) {
 
 #[test]
 fn random_programs_with_keys_spread() {
-    (0..PROGRAMS).for_each(|seed| soon(move || run::<keylane::KeyBuildHasher>(seed)));
+    (0..PROGRAMS * effort()).for_each(|seed| soon(move || run::<keylane::KeyBuildHasher>(seed)));
 }
 
 #[test]
 fn random_programs_with_all_keys_colliding() {
-    (0..PROGRAMS).for_each(|seed| soon(move || run::<crate::common::Collide>(seed)));
+    (0..PROGRAMS * effort()).for_each(|seed| soon(move || run::<crate::common::Collide>(seed)));
 }

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::panic::resume_unwind;
 use std::sync::mpsc;
 
-use crate::common::{AnyHasher, Collide, LONG, eventually, soon};
+use crate::common::{AnyHasher, Collide, LONG, effort, eventually, soon};
 use keylane::observe::PauseReason;
 use keylane::{
     Claims, Handle, KeyBuildHasher, OnClosedKey, OnFailure, Outcome, Pool, SubmitErrorKind,
@@ -597,7 +597,8 @@ fn run<S: AnyHasher>(steps: Vec<Step>, stops: bool) {
 }
 
 fn check<S: AnyHasher>() {
-    let cases = ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(150) };
+    let count = 60 * effort() as u32;
+    let cases = ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(count) };
     let programs = (prop::collection::vec(some_step(), 1..MAX_STEPS), any::<bool>());
     proptest!(cases, |((steps, stops) in programs)| soon(move || run::<S>(steps, stops)));
 }

@@ -5,19 +5,22 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::common::{Rng, Wakes, block_on, poll, soon};
+use crate::common::{Rng, Wakes, block_on, effort, poll, soon};
 use keylane::admit::FairQueue;
 
-const ITEMS: u64 = 5_000;
+/// Items of each producer.
+fn items() -> u64 {
+    2_000 * effort()
+}
 
 /// Producer and place.
 type Item = (usize, u64);
 
 /// Pushes its items in order, in every way there is, and pushes again what came back.
 fn produce(queue: &FairQueue<Item>, producer: usize) {
-    let mut rng = Rng(producer as u64);
+    let (mut rng, items) = (Rng(producer as u64), items());
     let mut place = 0;
-    while place < ITEMS {
+    while place < items {
         let item = (producer, place);
         let pushed = match rng.below(6) {
             0 => queue.push(item).is_ok(),
@@ -25,7 +28,7 @@ fn produce(queue: &FairQueue<Item>, producer: usize) {
             2 => queue.push_timeout(item, Duration::from_micros(rng.below(30))).is_ok(),
             3 => block_on(queue.push_async(item)).is_ok(),
             4 => {
-                let many = (place..(place + 1 + rng.below(8)).min(ITEMS)).map(|i| (producer, i));
+                let many = (place..(place + 1 + rng.below(8)).min(items)).map(|i| (producer, i));
                 let count = many.clone().count() as u64;
                 let rest = match queue.push_many_timeout(many, Duration::from_micros(20)) {
                     Ok(()) => 0,
@@ -125,12 +128,13 @@ fn run(
         over.store(true, Ordering::Relaxed);
         queue.close();
     });
+    let items = items();
     // Items that a cancelled pop returned after the others had seen the end.
     let left = queue.close_and_take();
     let count = count.load(Ordering::Relaxed) + left.len() as u64;
     let total = total.load(Ordering::Relaxed) + left.iter().map(|item| item.1).sum::<u64>();
-    assert_eq!(count, producers as u64 * ITEMS);
-    assert_eq!(total, producers as u64 * ITEMS * (ITEMS - 1) / 2);
+    assert_eq!(count, producers as u64 * items);
+    assert_eq!(total, producers as u64 * items * (items - 1) / 2);
     assert_eq!((queue.waiting_to_push(), queue.waiting_to_pop()), (0, 0));
 }
 
@@ -171,7 +175,7 @@ fn many_of_both_while_others_look_on() {
             for pair in seen.windows(2).filter(|pair| pair[0].0 == pair[1].0) {
                 assert!(pair[0].1 < pair[1].1, "out of order");
             }
-            queue.peek(|item| assert!(item.1 < ITEMS));
+            queue.peek(|item| assert!(item.1 < items()));
         });
     });
 }

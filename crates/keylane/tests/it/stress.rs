@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use crate::common::{Rng, soon};
+use crate::common::{Rng, effort, soon};
 use keylane::{Claims, Pool};
 
 const KEYS: u32 = 1_000;
@@ -183,9 +183,9 @@ fn produce(
 }
 
 #[test]
-fn two_million_messages() {
+fn many_messages() {
     soon(|| {
-        const MESSAGES: u64 = 1_000_000;
+        let messages = 300_000 * effort();
         let cells: Arc<Vec<Cell>> = Arc::new((0..KEYS).map(|_| Cell::new()).collect());
         let handled = Arc::new(AtomicU64::new(0));
         let (own, count) = (cells.clone(), handled.clone());
@@ -204,13 +204,13 @@ fn two_million_messages() {
                 scope.spawn(move || {
                     let mut rng = Rng(producer + 7);
                     let mut n = 1;
-                    while n <= MESSAGES {
+                    while n <= messages {
                         if rng.below(10) == 0 {
                             pool.send(skewed(&mut rng), (producer, n)).unwrap();
                             n += 1;
                             continue;
                         }
-                        let end = (n + rng.below(600)).min(MESSAGES);
+                        let end = (n + rng.below(600)).min(messages);
                         let many = (n..=end).map(|n| (skewed(&mut rng), (producer, n)));
                         pool.send_many(many).unwrap();
                         n = end + 1;
@@ -221,6 +221,6 @@ fn two_million_messages() {
         pool.shutdown().unwrap();
         assert_eq!(pool.inspect().snapshot(0).panicked, 0);
         assert!(pool.inspect().snapshot(0).violations.unwrap().is_none());
-        assert_eq!(handled.load(Ordering::Relaxed), 2 * MESSAGES);
+        assert_eq!(handled.load(Ordering::Relaxed), 2 * messages);
     });
 }

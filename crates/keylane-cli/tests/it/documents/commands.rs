@@ -2,11 +2,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
+use std::sync::LazyLock;
 
 use regex::Regex;
 
 use super::page::Page;
 use super::{all_pages, assert_none, read};
+
+/// An option in a help, short and long.
+static OPTION: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"(?m)^ +(?:(-[A-Za-z]), )?(--[a-z-]+)").unwrap());
+
+/// A word of a shell script, or what separates commands.
+static WORD: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r#"'[^']*'|"[^"]*"|\$\(|[|;&()<>\n]+|#[^\n]*|[^\s|;&()<>'"]+"#).unwrap()
+});
 
 /// The help of each subcommand, asked for once.
 #[derive(Default)]
@@ -24,9 +34,8 @@ impl Helps {
 
     /// Options of a subcommand, short and long.
     pub(crate) fn options(&mut self, words: &[String]) -> BTreeSet<String> {
-        let option = Regex::new(r"(?m)^ +(?:(-[A-Za-z]), )?(--[a-z-]+)").unwrap();
         let mut options = BTreeSet::new();
-        for found in option.captures_iter(self.of(words)) {
+        for found in OPTION.captures_iter(self.of(words)) {
             options.extend(found.iter().skip(1).flatten().map(|name| name.as_str().to_owned()));
         }
         options
@@ -71,10 +80,9 @@ fn option(word: &str) -> Option<String> {
 /// The words of each call of `keylane` in a script.
 fn calls(script: &str) -> Vec<Vec<String>> {
     let script = script.replace("\\\n", " ");
-    let word = Regex::new(r#"'[^']*'|"[^"]*"|\$\(|[|;&()<>\n]+|#[^\n]*|[^\s|;&()<>'"]+"#).unwrap();
     let mut calls = Vec::<Vec<String>>::new();
     let mut is_open = false;
-    for found in word.find_iter(&script).map(|found| found.as_str()) {
+    for found in WORD.find_iter(&script).map(|found| found.as_str()) {
         let ends =
             found.starts_with(['|', ';', '&', '(', ')', '<', '>', '\n', '#']) || found == "$(";
         if ends {

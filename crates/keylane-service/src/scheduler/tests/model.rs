@@ -1526,8 +1526,14 @@ impl Job {
     }
 }
 
+/// Number of programs: `KEYLANE_EFFORT` multiplies it.
+fn programs() -> u32 {
+    let effort = std::env::var("KEYLANE_EFFORT");
+    150 * effort.map_or(1, |text| text.parse().expect("KEYLANE_EFFORT is a number"))
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig::with_cases(programs()))]
 
     #[test]
     fn the_scheduler_does_what_the_model_does(

@@ -20,6 +20,12 @@ use keylane::{Handler, IntoClaims, Pool, TaskContext, Turn, handler};
 /// Longer than any test takes on the slowest machine: one that is not over by then hangs.
 pub(crate) const LONG: Duration = Duration::from_secs(120);
 
+/// Factor by which a randomized test does more than in each run of all tests: `KEYLANE_EFFORT`, or 1.
+pub(crate) fn effort() -> u64 {
+    let text = std::env::var("KEYLANE_EFFORT");
+    text.map_or(1, |text| text.parse().expect("KEYLANE_EFFORT is a number"))
+}
+
 /// Locks, whatever became of others that did.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())

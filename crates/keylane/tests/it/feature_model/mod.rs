@@ -27,7 +27,7 @@ use self::program::{Program, programs};
 use self::world::World;
 
 /// Seeds of a test run without `KEYLANE_SEEDS`.
-const SEEDS: Range<u64> = 0..500;
+const SEEDS: Range<u64> = 0..200;
 /// Bound of the time in which a failing program is made smaller, in milliseconds.
 const MAX_SHRINK_TIME: u32 = 60_000;
 
