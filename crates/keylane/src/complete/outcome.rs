@@ -193,7 +193,11 @@ impl<E: Error + 'static> Error for TaskError<E> {
 }
 
 /// Payload of a task's panic.
-pub struct PanicPayload {
+// In a box, because each cell of a task with a handle has room for one: cells of more than 120 bytes
+// make glibc take a lock to free them, and `submit` two to three times slower.
+pub struct PanicPayload(Box<PanicParts>);
+
+struct PanicParts {
     message: Option<String>,
     payload: OwnerOnly<Box<dyn Any + Send>>,
 }
@@ -201,7 +205,7 @@ pub struct PanicPayload {
 impl PanicPayload {
     pub(crate) fn new(payload: Box<dyn Any + Send>) -> Self {
         let message = panic_message(&*payload).map(str::to_owned);
-        PanicPayload { message, payload: OwnerOnly::new(payload) }
+        PanicPayload(Box::new(PanicParts { message, payload: OwnerOnly::new(payload) }))
     }
 
     /// Returns the message, if the payload is one, as it is for `panic!("...")`.
@@ -216,7 +220,7 @@ impl PanicPayload {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn message(&self) -> Option<&str> {
-        self.message.as_deref()
+        self.0.message.as_deref()
     }
 
     /// Returns the payload, as `std::panic::catch_unwind` does.
@@ -232,7 +236,7 @@ impl PanicPayload {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn into_inner(self) -> Box<dyn Any + Send> {
-        self.payload.into_inner()
+        self.0.payload.into_inner()
     }
 }
 

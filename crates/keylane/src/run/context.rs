@@ -148,6 +148,11 @@ impl Turn {
         Turn(None)
     }
 
+    /// Takes what the turn holds, if it holds anything.
+    pub(crate) fn take(&mut self) -> Option<Self> {
+        self.0.take().map(|end| Turn(Some(end)))
+    }
+
     /// Ends the turn as failed.
     ///
     /// ```
