@@ -1254,7 +1254,7 @@ export interface components {
         };
         /** @description Response to a heartbeat. */
         HeartbeatResponse: {
-            /** @description Whether the worker should stop, because the job was cancelled. */
+            /** @description Always `false`. The heartbeat of a lease whose job was killed has the status 409, `lease-lost`. */
             cancel: boolean;
             /** @description New end of the lease, within the job's timeout and the kind's maximum duration. */
             expires_at: components["schemas"]["Timestamp"];
@@ -1266,7 +1266,7 @@ export interface components {
         };
         /** @description Result of the heartbeat of one lease. */
         HeartbeatResult: {
-            /** @description Whether the worker should stop, because the job was cancelled. */
+            /** @description Always `false`. The heartbeat of a lease whose job was killed has the status 409, `lease-lost`. */
             cancel?: boolean | null;
             expires_at?: components["schemas"]["Timestamp"] | null;
             /**

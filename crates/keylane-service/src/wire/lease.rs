@@ -88,7 +88,7 @@ pub struct HeartbeatResponse {
     /// Time until then when the response was made, in milliseconds.
     #[serde(default)]
     pub expires_in_ms: u64,
-    /// Whether the worker should stop, because the job was cancelled.
+    /// Always `false`. The heartbeat of a lease whose job was killed has the status 409, `lease-lost`.
     pub cancel: bool,
 }
 

@@ -39,7 +39,7 @@ pub struct HeartbeatResult {
     /// Time until then when the response was made, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub expires_in_ms: Option<u64>,
-    /// Whether the worker should stop, because the job was cancelled.
+    /// Always `false`. The heartbeat of a lease whose job was killed has the status 409, `lease-lost`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub cancel: Option<bool>,
     /// Problem for which the lease was not extended.
