@@ -19,6 +19,9 @@ use super::sse::SseParser;
 /// Maximum silence of a stream: the server sends a line every 15 seconds.
 const MAX_SILENCE: Duration = Duration::from_secs(50);
 
+/// Time without an event after which the reasons for waiting are asked for.
+const QUIET: Duration = Duration::from_secs(5);
+
 /// Timeout of a polling request, in seconds: below the limit of most proxies.
 const POLL: u64 = 30;
 
@@ -30,12 +33,21 @@ const MAX_PAUSE: Duration = Duration::from_secs(10);
 /// stream until its end.
 const MAX_BARREN: u32 = 3;
 
+/// Report about a followed job.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum FollowedJob<'j> {
+    /// A new state.
+    Changed(&'j Job),
+    /// The last state still holds after a while, and these are the present reasons for waiting.
+    Unchanged(&'j Job),
+}
+
 /// A job that is being followed.
 #[derive(Debug)]
 pub(super) struct JobFollower<'a, F> {
     server: &'a ServerClient,
     id: &'a str,
-    /// Callback for each new state.
+    /// Callback for each report.
     tell: F,
     /// Timeout for a server that does not answer.
     patience: Duration,
@@ -63,7 +75,7 @@ pub(super) async fn follow(
     server: &ServerClient,
     id: &str,
     patience: Duration,
-    tell: impl FnMut(&Job),
+    tell: impl FnMut(FollowedJob<'_>),
 ) -> anyhow::Result<Job> {
     let follower = JobFollower {
         server,
@@ -78,7 +90,7 @@ pub(super) async fn follow(
     follower.run().await
 }
 
-impl<F: FnMut(&Job)> JobFollower<'_, F> {
+impl<F: FnMut(FollowedJob<'_>)> JobFollower<'_, F> {
     async fn run(mut self) -> anyhow::Result<Job> {
         let (mut barren, mut lost_at) = (0, None);
         let mut pause = self.pause;
@@ -132,7 +144,7 @@ impl<F: FnMut(&Job)> JobFollower<'_, F> {
     /// may even be an earlier one, which was on the disk.
     fn update(&mut self, job: Job) {
         if self.known.as_ref().is_none_or(|known| known.version != job.version) {
-            (self.tell)(&job);
+            (self.tell)(FollowedJob::Changed(&job));
             self.known = Some(job);
         }
     }
@@ -153,6 +165,20 @@ impl<F: FnMut(&Job)> JobFollower<'_, F> {
         let answer = self.server.get(&["v1", "jobs", self.id], &[]).await?;
         self.tag = answer.headers.get(ETAG).cloned();
         self.update(answer.read()?);
+        Ok(())
+    }
+
+    /// Asks why the job waits, after a while without an event.
+    async fn explain_silence(&mut self) -> anyhow::Result<()> {
+        let answer = self.server.get(&["v1", "jobs", self.id], &[]).await?;
+        let job: Job = answer.read()?;
+        self.tag = answer.headers.get(ETAG).cloned();
+        match &self.known {
+            Some(known) if known.version == job.version => {
+                (self.tell)(FollowedJob::Unchanged(&job));
+            }
+            _ => self.update(job),
+        }
         Ok(())
     }
 
@@ -191,10 +217,20 @@ impl<F: FnMut(&Job)> JobFollower<'_, F> {
         mut response: Response,
         parser: &mut SseParser,
     ) -> anyhow::Result<StreamEnd> {
-        let mut fruitful = false;
+        let (mut fruitful, mut last_event) = (false, Instant::now());
         // Silence and an error are an end like any other: it goes on where it was.
         while let Ok(Ok(Some(bytes))) = timeout(MAX_SILENCE, response.chunk()).await {
-            for event in parser.feed(&bytes)? {
+            let events = parser.feed(&bytes)?;
+            if !events.is_empty() {
+                last_event = Instant::now();
+            } else if last_event.elapsed() >= QUIET {
+                // A sign of life of the server, and nothing else.
+                self.explain_silence().await?;
+                if self.is_over() {
+                    return Ok(StreamEnd::Over);
+                }
+            }
+            for event in events {
                 fruitful = true;
                 self.happened(&event.name, &event.data).await?;
                 if self.is_over() {
@@ -245,6 +281,7 @@ impl<F: FnMut(&Job)> JobFollower<'_, F> {
             if asked_at.elapsed() < Duration::from_secs(1) {
                 sleep(self.pause).await;
             }
+            self.explain_silence().await?;
             return Ok(StreamEnd::Broken { fruitful: true });
         }
         self.tag = answer.headers.get(ETAG).cloned();

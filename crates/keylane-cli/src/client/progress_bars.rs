@@ -6,7 +6,7 @@ use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
-use keylane_service::wire::{Job, JobState};
+use keylane_service::wire::{Because, Job, JobState};
 
 use super::error::say;
 use super::render::{self, plain};
@@ -31,6 +31,8 @@ struct JobProgressBar {
     bar: ProgressBar,
     /// The state that the last line was about, and when that was.
     said: Option<(JobState, Instant)>,
+    /// The reason for waiting that was shown last.
+    reason: Option<Because>,
 }
 
 impl ProgressBars {
@@ -54,7 +56,7 @@ impl ProgressBars {
             _ => ProgressBar::hidden(),
         };
         let mut rows = self.rows.borrow_mut();
-        rows.push(JobProgressBar { bar, said: None });
+        rows.push(JobProgressBar { bar, said: None, reason: None });
         rows.len() - 1
     }
 
@@ -74,6 +76,23 @@ impl ProgressBars {
             }
             ProgressMode::None | ProgressMode::Auto => {}
         }
+    }
+
+    /// Shows why a job waits of which nothing runs, once for each reason.
+    pub(super) fn show_reason(&self, row: usize, job: &Job) {
+        let Some(reason) = job.waiting_because.first().filter(|_| job.counts.running == 0) else {
+            return;
+        };
+        let row = &mut self.rows.borrow_mut()[row];
+        // Other parts of a reason, such as a remaining time, change all the time.
+        let is_known = row.reason.as_ref().is_some_and(|known| {
+            (&known.reason, &known.key, &known.job) == (&reason.reason, &reason.key, &reason.job)
+        });
+        if is_known || !matches!(self.mode, ProgressMode::Bar | ProgressMode::Plain) {
+            return;
+        }
+        self.say(format_args!("{} waits: {}", plain(&job.id), render::because(reason)));
+        row.reason = Some(reason.clone());
     }
 
     /// Writes a line beside the bars.

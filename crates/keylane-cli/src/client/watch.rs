@@ -9,7 +9,7 @@ use keylane_service::wire::{Job, JobState};
 use tokio::sync::mpsc;
 
 use super::error::{RequestError, settle};
-use super::follow::follow;
+use super::follow::{FollowedJob, follow};
 use super::options::{AFTER_HELP, ServerArgs};
 use super::progress_bars::ProgressBars;
 use super::server_client::{ServerClient, block_on};
@@ -86,7 +86,10 @@ pub(super) async fn watch(
     signals::each(move |signal| tell.send(signal).is_ok())?;
     let each = ids.iter().map(|id| {
         let row = bars.row(id);
-        follow(server, id, patience, move |job| bars.show(row, job))
+        follow(server, id, patience, move |report| match report {
+            FollowedJob::Changed(job) => bars.show(row, job),
+            FollowedJob::Unchanged(job) => bars.show_reason(row, job),
+        })
     });
     let followed = tokio::select! {
         followed = join_all(each) => followed,

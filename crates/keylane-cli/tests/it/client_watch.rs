@@ -1,8 +1,10 @@
 //! `keylane watch`: follows jobs to their end, whatever happens to the connection, and leaves them alone.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
 
 use crate::common::{Outcome, feed, finish};
 use crate::mock::{Answer, ID, Mock, Request, event, job};
@@ -162,6 +164,41 @@ fn a_reset_is_answered_by_asking_for_the_job() {
     watch(&mock, &[ID]).expect(3, &["cancelled"]);
 }
 
+/// A job that waits, with the reason.
+fn waits() -> serde_json::Value {
+    let mut job = job("queued", 0, 1);
+    let text = "its key `u7` is stopped; `keylane keys retry u7` goes on";
+    job["waiting_because"] = json!([{"reason": "key_stopped", "text": text, "count": 10}]);
+    job
+}
+
+/// A key that had stopped was not named: the command waited without a word.
+#[test]
+fn the_reason_is_shown_when_nothing_happens() {
+    let looks = Arc::new(AtomicUsize::new(0));
+    let seen = looks.clone();
+    let mock = Mock::start(move |request| match is_stream(request) {
+        true => {
+            let looks = looks.clone();
+            Answer::stream(move |stream| {
+                while looks.load(SeqCst) < 3 {
+                    stream.write_all(b": ping\n\n")?;
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                stream.write_all(event("1-3", "job_ended", &job("failed", 10, 4)).as_bytes())
+            })
+        }
+        false => match looks.fetch_add(1, SeqCst) {
+            0 => Answer::ok(&job("queued", 0, 1)),
+            _ => Answer::ok(&waits()),
+        },
+    });
+    let outcome = watch(&mock, &[ID]);
+    outcome.expect(1, &["waits: 10 × its key `u7` is stopped"]);
+    assert_eq!(outcome.stderr.matches("waits:").count(), 1, "{outcome:?}");
+    assert!(seen.load(SeqCst) >= 3);
+}
+
 #[test]
 fn without_a_stream_it_asks_again_and_is_answered_when_there_is_news() {
     let asked = AtomicUsize::new(0);
@@ -173,12 +210,13 @@ fn without_a_stream_it_asks_again_and_is_answered_when_there_is_news() {
             match count {
                 0 => Answer::ok(&job("queued", 0, 1)).with("etag", "W/\"1\""),
                 1 => Answer::new(304, &json!(null)).with("etag", "W/\"1\""),
-                2 => Answer::ok(&job("running", 5, 2)).with("etag", "W/\"2\""),
+                2 => Answer::ok(&waits()).with("etag", "W/\"1\""),
+                3 => Answer::ok(&job("running", 5, 2)).with("etag", "W/\"2\""),
                 _ => Answer::ok(&job("succeeded", 10, 3)).with("etag", "W/\"3\""),
             }
         }
     });
-    watch(&mock, &[ID]).expect(0, &["queued", "running: 5", "succeeded"]);
+    watch(&mock, &[ID]).expect(0, &["queued", "waits: 10 ×", "running: 5", "succeeded"]);
     let asked = mock.asked();
     let tags: Vec<_> = asked.iter().filter_map(|asked| asked.header("if-none-match")).collect();
     assert_eq!(tags, ["W/\"1\"", "W/\"1\"", "W/\"2\""]);
