@@ -170,13 +170,13 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     /// Releases the permits of an admitted task that does not enter. Its cost is released with its
-    /// ticket.
+    /// ticket. If a key panics, those of the keys are lost, and the engine is poisoned.
     pub(crate) fn retract(&self, claims: &Claims<K>) {
         self.admission.release(1);
         if let Some(bounds) = &self.bounds
             && let Some(keys) = &bounds.keys
         {
-            keys.release(&self.key_refs(bounds, claims));
+            self.intact(|| keys.release(&self.key_refs(bounds, claims)));
         }
     }
 

@@ -150,7 +150,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             }
             Err((why, claim)) => {
                 let claims = Claims(ClaimsRepr::One(claim));
-                self.intact(|| self.retract(&claims));
+                self.retract(&claims);
                 Err((why, claims))
             }
         }

@@ -162,7 +162,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         match self.admitted(|| self.put_end(entered, refuses, task, ticket)) {
             Ok(()) => Ok(()),
             Err((why, task)) => {
-                self.intact(|| self.retract(&claims));
+                self.retract(&claims);
                 Err((self.refusal(why), claims, task))
             }
         }

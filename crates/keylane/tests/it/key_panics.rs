@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::{LONG, Rng, lock, soon};
-use keylane::{Claims, OnClosedKey, OnError, OnFailure, Pool, Rate};
+use keylane::{Claims, OnClosedKey, OnError, OnFailure, Pool, Rate, SubmitErrorKind};
 
 const KEYS: u64 = 5;
 const OPERATIONS: usize = 60;
@@ -366,4 +366,41 @@ fn a_clone_that_panics_costs_one_task() {
 #[test]
 fn a_drop_that_panics_costs_one_task() {
     programs(Fault::Drop);
+}
+
+/// Refuses a task with a closed key and another one, of which the `call`th call panics. Its permits
+/// of both keys are released, or the pool says that it can go on no more.
+fn refusal(fault: Fault, call: u64) {
+    let bomb = Arc::new(Bomb {
+        fault,
+        left: AtomicU64::new(call),
+        armed: AtomicBool::new(false),
+        blown: AtomicUsize::new(0),
+    });
+    let key = |id| Key { id, bomb: bomb.clone() };
+    let builder = Pool::<Key>::builder().workers(1).capacity_per_key(2).hasher(TwoHashes);
+    let pool = builder.build().unwrap();
+    for id in [1, 2] {
+        pool.keys().pause(&key(id));
+    }
+    pool.task(key(1)).last(OnClosedKey::Refuse).execute(|| ()).unwrap();
+    let task = pool.task([key(1), key(2)]);
+    bomb.armed.store(true, Ordering::SeqCst);
+    let refused = catch_unwind(AssertUnwindSafe(|| task.try_execute(|| ()).map_err(drop)));
+    bomb.armed.store(false, Ordering::SeqCst);
+    assert!(!matches!(refused, Ok(Ok(()))), "{fault:?} {call}: the task was accepted");
+    for _ in 0..2 {
+        match pool.task(key(2)).try_execute(|| ()) {
+            Ok(()) => {}
+            Err(error) if error.kind() == SubmitErrorKind::Poisoned => return,
+            Err(error) => panic!("{fault:?} {call}: a permit is lost: {error}"),
+        }
+    }
+}
+
+#[test]
+fn a_refused_task_keeps_no_permit_of_a_key() {
+    for fault in [Fault::Hash, Fault::Eq] {
+        (1..40).for_each(|call| soon(move || refusal(fault, call)));
+    }
 }
