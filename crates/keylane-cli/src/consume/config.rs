@@ -11,7 +11,8 @@ use clap::{Args, Subcommand};
 use super::kafka;
 use super::settings::ConsumeSettings;
 use super::validated::{
-    ConsumePlan, DeadLetters, HandlerPlan, OutputTarget, PlannedSource, setting_of_a_topic,
+    ConsumePlan, DeadLetters, HandlerPlan, OutputTarget, PlannedSource, keep_for_source,
+    setting_of_a_topic,
 };
 use crate::exit::ExitOutcome;
 use crate::message::say;
@@ -62,8 +63,8 @@ fn check(path: &Path) -> anyhow::Result<()> {
         false => "journal:given later",
     };
     if settings.source.is_none() {
-        // It may be for the source of the command line.
-        settings.state = None;
+        // The command line names one, and the file may be for several.
+        keep_for_source(&mut settings, source);
     }
     let added = ConsumeSettings {
         source: Some(source.to_owned()),

@@ -30,7 +30,7 @@ impl PlannedKeys {
             _ => "key",
         };
         if order != RecordOrder::Key && (has_several || !planned.key.is_empty()) {
-            return Err((setting, "a key is for order by key; leave out one of --key and --order"));
+            return Err((setting, "keys are for order by key; leave out this option or --order"));
         }
         if has_several && settings.batch.is_some() {
             return Err((

@@ -31,7 +31,7 @@ use super::output_records::OutputRecordBuilder;
 use super::payloads::PayloadFormat;
 use super::settings::{ConsumeSettings, NoKey, RecordOrder};
 use super::status::HealthThresholds;
-use super::validated::{self, ConsumePlan, HandlerPlan};
+use super::validated::{self, ConsumePlan, HandlerPlan, keep_for_source};
 use super::worker_processes::{ConsumerObserver, WorkerProcesses};
 use super::{batches, config, file_sources, kafka, status_endpoints};
 use crate::exit::ExitOutcome;
@@ -74,10 +74,14 @@ Interrupt once to let what runs finish, twice to end it.";
 
 /// Runs `keylane consume`.
 pub(crate) fn run(args: ConsumeArgs) -> anyhow::Result<ExitOutcome> {
-    let settings = match &args.config {
-        Some(path) => args.settings.or(config::load(path)?),
-        None => args.settings,
-    };
+    let mut settings = args.settings;
+    if let Some(path) = &args.config {
+        let mut file = config::load(path)?;
+        if let Some(source) = &settings.source {
+            keep_for_source(&mut file, source);
+        }
+        settings = settings.or(file);
+    }
     let plan = ConsumePlan::new(settings)?;
     let (sender, events) = mpsc::channel();
     let output = Arc::new(StandardOutput::new(ProgressBar::hidden(), sender.clone())?);

@@ -194,7 +194,10 @@ impl ConsumePlan {
         if dead_letters.is_none()
             && policy.rules().any(|rule| rule.on_exhausted == OnExhausted::DeadLetter)
         {
-            return wrong("on-fail", "dead letters need a place; add --dead-letters file:PATH");
+            let on_fail = settings.on_fail.unwrap_or(letters::default_on_fail(&settings));
+            let is_on_fail = matches!(on_fail, OnFail::DeadLetter);
+            let setting = if is_on_fail { "on-fail" } else { "on-refused" };
+            return wrong(setting, "dead letters need a place; add --dead-letters file:PATH");
         }
         let order = settings.order.unwrap_or(RecordOrder::Key);
         refuse_zeros(&settings)?;
@@ -284,6 +287,22 @@ fn refuse_useless(
         return wrong("state", what);
     }
     Ok(())
+}
+
+/// Removes the settings that have no effect with this source from those of a file. The file may be for several sources,
+/// of which the command line names one.
+pub(super) fn keep_for_source(settings: &mut ConsumeSettings, source: &str) {
+    if !source.starts_with("kafka://") {
+        settings.group_instance_id = None;
+        settings.protocol = None;
+        settings.start = None;
+        settings.out_of_range = None;
+        settings.foreign_progress = None;
+        settings.offset_map = None;
+    }
+    if !source.starts_with("file:") && !source.starts_with("letters:") {
+        settings.state = None;
+    }
 }
 
 /// Returns a setting that has an effect with a topic as the source only. Defaults do not count: the example of a

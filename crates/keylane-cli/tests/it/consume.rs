@@ -524,6 +524,22 @@ fn a_configuration_holds_what_the_command_line_does_not_say() {
         .expect(255, &["0 handled"]);
 }
 
+/// What is typed for another kind of source is a mistake, and what is in a file need not be.
+#[test]
+fn a_configuration_can_have_settings_for_several_sources() {
+    let folder = with_journal();
+    let text = "group = 'g'\nstart = 'last'\nprotocol = 'broker'\nstate = 's'\n\
+                to-the-end = true\ncommand = ['true']\n";
+    fs::write(folder.path().join("c.toml"), text).unwrap();
+    run(&folder, "config", &["check", "c.toml"], "").expect(0, &[]);
+    let words = ["journal:j", "--config", "c.toml"];
+    run(&folder, "consume", &words, "").expect(0, &["20 handled"]);
+    let typed = [&words[..], &["--start", "last"]].concat();
+    run(&folder, "consume", &typed, "").expect(255, &["--start is for a source kafka://"]);
+    fs::write(folder.path().join("c.toml"), format!("source = 'journal:j'\n{text}")).unwrap();
+    run(&folder, "config", &["check", "c.toml"], "").expect(255, &["c.toml:", "--protocol is for"]);
+}
+
 #[test]
 fn settings_without_sense_are_refused_before_anything_starts() {
     let folder = with_journal();

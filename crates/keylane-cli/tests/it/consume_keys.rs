@@ -87,8 +87,8 @@ fn settings_that_contradict_each_other_are_refused() {
         let words = [&["file:in", "--ndjson"], options, &["--", "true"]].concat();
         consume(&folder, &words).expect(255, &[why]);
     };
-    refused(&["--key", ".from", "--order", "none"], "a key is for order by key");
-    refused(&["--shared-key", ".from", "--order", "partition"], "a key is for order by key");
+    refused(&["--key", ".from", "--order", "none"], "keys are for order by key");
+    refused(&["--shared-key", ".from", "--order", "partition"], "keys are for order by key");
     refused(&["--key", ".all[]", "--batch", "2"], "a batch has records of one key");
     refused(&["--key", ".from", "--key", ".to", "--latest"], "latest is for records with one key");
     refused(&["--barrier", ".type=end"], "lines have no key of their own");

@@ -112,7 +112,7 @@ fn settings_that_contradict_each_other_are_refused() {
     };
     refused(&["--key", "1", "--latest", "--limit-per-key", "2"], "leave out one of them");
     refused(&["--key", "1", "--latest", "--batch", "2"], "leave out --latest or --batch");
-    refused(&["--key", "1", "--limit-per-key", "2", "--batch", "2"], "limit-per-key or batch");
+    refused(&["--key", "1", "--limit-per-key", "2", "--batch", "2"], "--limit-per-key or --batch");
     refused(&["--order", "none", "--latest"], "latest is for order by key");
     refused(&["--order", "none", "--rate-per-key", "1/s"], "rate-per-key is for order by key");
 }
