@@ -1116,7 +1116,7 @@ export interface components {
             ready: number;
             /**
              * Format: int64
-             * @description Subtasks that run.
+             * @description Subtasks that run, or have ended and are not on the disk yet.
              */
             running: number;
             /**

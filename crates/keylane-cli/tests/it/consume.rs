@@ -531,7 +531,6 @@ fn a_configuration_can_have_settings_for_several_sources() {
     let text = "group = 'g'\nstart = 'last'\nprotocol = 'broker'\nstate = 's'\n\
                 to-the-end = true\ncommand = ['true']\n";
     fs::write(folder.path().join("c.toml"), text).unwrap();
-    run(&folder, "config", &["check", "c.toml"], "").expect(0, &[]);
     let words = ["journal:j", "--config", "c.toml"];
     run(&folder, "consume", &words, "").expect(0, &["20 handled"]);
     let typed = [&words[..], &["--start", "last"]].concat();

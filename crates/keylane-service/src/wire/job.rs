@@ -291,7 +291,7 @@ pub struct Counts {
     pub waiting: u64,
     /// Subtasks that wait for a slot.
     pub ready: u64,
-    /// Subtasks that run.
+    /// Subtasks that run, or have ended and are not on the disk yet.
     pub running: u64,
     /// Subtasks that wait for their next attempt.
     pub backing_off: u64,
