@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use clap::Args;
 use reqwest::Url;
 use reqwest::header::HeaderValue;
@@ -55,7 +55,7 @@ impl ServerArgs {
 
 fn address(text: &str) -> anyhow::Result<Url> {
     let remedy = "write something like http://127.0.0.1:7420";
-    let mut url = Url::parse(text).with_context(|| format!("`{text}` is no address; {remedy}"))?;
+    let Ok(mut url) = Url::parse(text) else { bail!("`{text}` is no address; {remedy}") };
     ensure!(
         matches!(url.scheme(), "http" | "https") && url.has_host(),
         "`{text}` is not the address of a server; {remedy}"

@@ -409,7 +409,7 @@ impl SubmitArgs {
             (None, None) if !self.key.is_empty() || !self.shared_key.is_empty() => return Ok(None),
             (None, None) => bail!(
                 "there is nothing to do: give --payload JSON, --key KEY, or an input with --ndjson, --csv, --tsv, \
-                 --lines or --subtasks"
+                 --lines or --subtasks; a kind with a split step takes --payload null"
             ),
         };
         json(text).map(Some)

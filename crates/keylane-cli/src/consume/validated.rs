@@ -479,7 +479,9 @@ fn handler(settings: &ConsumeSettings) -> Result<HandlerPlan, InvalidSettings> {
             format!("`{url}` does not begin with http:// or https://; write a whole address"),
         ),
         (None, None) => {
-            wrong("command", "the records have no handler; add a command after --, or --http URL")
+            let what = "the records have no handler; add a command after --, --http URL, or `command` or `http` in the \
+                        configuration";
+            wrong("command", what)
         }
         (Some(_), Some(_)) => wrong("http", "it is set beside a command; keep one of them"),
     }

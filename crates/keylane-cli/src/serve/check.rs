@@ -27,9 +27,8 @@ const PLACEHOLDERS: [&str; 2] = ["{}", "{key}"];
 pub(super) fn check(all: &[CommandLine<'_>]) -> anyhow::Result<Vec<String>> {
     let mut notes = Vec::new();
     for CommandLine { place, words, is_worker } in all {
-        let program = words.first().map_or("", String::as_str);
-        if let Some(why) = not_runnable(program) {
-            bail!("{place}: `{program}` cannot be run: {why}");
+        if let Some(why) = unrunnable(words) {
+            bail!("{place}: {why}");
         }
         for name in words.iter().flat_map(|word| names_in_braces(word)) {
             if *is_worker {
@@ -42,6 +41,19 @@ pub(super) fn check(all: &[CommandLine<'_>]) -> anyhow::Result<Vec<String>> {
         }
     }
     Ok(notes)
+}
+
+/// Returns a text for each command whose program cannot be run now.
+pub(super) fn all_unrunnable(all: &[CommandLine<'_>]) -> Vec<String> {
+    let texts = all.iter().filter_map(|CommandLine { place, words, .. }| {
+        unrunnable(words).map(|why| format!("{place}: {why}"))
+    });
+    texts.collect()
+}
+
+fn unrunnable(words: &[String]) -> Option<String> {
+    let program = words.first().map_or("", String::as_str);
+    not_runnable(program).map(|why| format!("`{program}` cannot be run: {why}"))
 }
 
 /// Why a program cannot be run, if so. Without a slash in its name it is looked for in `PATH`.

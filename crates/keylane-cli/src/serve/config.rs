@@ -15,7 +15,7 @@ use keylane_service::{
 };
 use serde::Deserialize;
 
-use super::check::CommandLine;
+use super::check::{self, CommandLine};
 use super::data_folder::data_folder;
 use super::kind_arg::KindArg;
 use super::kind_table::KindTable;
@@ -208,7 +208,7 @@ impl Config {
         }))
     }
 
-    /// Warns of settings that are allowed and dangerous.
+    /// Warns of programs that are missing now, and of settings that are allowed and dangerous.
     pub(super) fn warn(&self) {
         use std::os::unix::fs::PermissionsExt;
         let secrets = [
@@ -222,6 +222,9 @@ impl Config {
             if mode.is_ok_and(|mode| mode & 0o007 != 0) {
                 tracing::warn!("other users may read {name}; run `chmod o= {}`", path.display());
             }
+        }
+        for text in check::all_unrunnable(&self.commands()) {
+            tracing::warn!("{text}; its attempts fail until it can be");
         }
     }
 

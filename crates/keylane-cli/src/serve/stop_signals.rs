@@ -1,10 +1,15 @@
 //! Signals that ask a server for its end, or for the configuration to be read anew.
 
 use std::io::{IsTerminal, stderr, stdin, stdout};
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// Time within which another signal belongs to the same request: `timeout` sends one to its command, and one to all
+/// processes of its group.
+const SAME_REQUEST: Duration = Duration::from_millis(200);
 
 /// The signals that ask for an end, or for the configuration to be read anew.
 pub(super) struct ServerSignals {
@@ -34,9 +39,10 @@ impl ServerSignals {
         }
     }
 
-    /// The next one that asks for an end once more.
+    /// The next one that asks for an end once more. Called after the first one.
     pub(super) async fn again(&mut self) {
+        let first = Instant::now();
         // A closed terminal may send SIGHUP twice, by the kernel and by the shell.
-        while self.next().await == SIGHUP {}
+        while self.next().await == SIGHUP || first.elapsed() < SAME_REQUEST {}
     }
 }

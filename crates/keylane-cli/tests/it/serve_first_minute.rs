@@ -50,6 +50,14 @@ fn a_server_without_a_file_prints_a_command_that_works() {
     }
 }
 
+/// It started without a word, and the first job failed.
+#[test]
+fn a_program_that_is_missing_is_reported_at_the_start() {
+    let data = tempfile::tempdir().unwrap();
+    let mut server = start(data.path(), &["--kind", "nox=no-such-program"]);
+    server.hears("kinds.nox: `no-such-program` cannot be run: no folder in PATH has it");
+}
+
 #[test]
 fn a_reload_without_a_file_changes_nothing_and_says_so() {
     let data = tempfile::tempdir().unwrap();

@@ -85,12 +85,31 @@ fn the_second_signal_ends_it_at_once_with_all_that_runs() {
         let id = submit_two("wait", &mut place, &server);
         server.signal(signal);
         server.hears("again to stop at once");
-        server.signal(signal);
+        server.signal_until_it_ends(signal);
         server.end().expect(code, &["stopped at once"]);
         // No command goes on behind its back, for it will be tried again.
         place.wait_until_nobody_is_left();
         both_are_done_from_the_first_on(&mut place, &id);
     }
+}
+
+/// `timeout 60 keylane serve` stopped it at once: that command sends its signal twice.
+#[test]
+fn two_signals_in_a_row_are_one_request() {
+    let mut place = Place::new("");
+    let mut server = Served::start(&place, &[]);
+    let id = submit_two("wait", &mut place, &server);
+    server.signal(Signal::TERM);
+    server.signal(Signal::TERM);
+    server.hears("again to stop at once");
+    place.let_end("well");
+    let outcome = server.end();
+    outcome.expect(0, &[]);
+    assert!(!outcome.stderr.contains("stopped at once"), "{outcome:?}");
+    let server = Served::start(&place, &[]);
+    assert_eq!(place.next(), "1 1");
+    place.let_end("then");
+    assert_eq!(results(&server, &id), [("well".into(), 1), ("then".into(), 1)]);
 }
 
 #[test]

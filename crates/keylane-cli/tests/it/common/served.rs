@@ -141,6 +141,14 @@ impl Served {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
+    /// Sends a signal again and again, until the server ends.
+    pub(crate) fn signal_until_it_ends(&mut self, signal: Signal) {
+        while self.child.try_wait().unwrap().is_none() {
+            self.signal(signal);
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
     /// Waits until the server says a line with `part` in it.
     pub(crate) fn hears(&mut self, part: &str) {
         hears(&mut self.said, part);

@@ -53,8 +53,12 @@ impl CronTimes {
         let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed);
         let wrong = |error: CronError| ("/cron", sentence(&error));
         let cron = parser.build().parse(cron).map_err(wrong)?;
-        let zone = TimeZone::get(zone)
-            .map_err(|_| ("/time_zone", format!("there is no time zone `{zone}`")))?;
+        let zone = TimeZone::get(zone).map_err(|_| {
+            let why = format!(
+                "there is no time zone `{zone}`; write a name such as Europe/Berlin, or UTC"
+            );
+            ("/time_zone", why)
+        })?;
         Ok(CronTimes { cron, zone })
     }
 
