@@ -66,7 +66,7 @@ impl StoreWriter {
             meta.numbers = self.shared.next_number();
             meta.entered = self.state.next_entered;
             meta.put(self.database.connection())?;
-            self.database.commit()
+            self.database.commit_last()
         });
         self.database.close(written.is_ok());
     }

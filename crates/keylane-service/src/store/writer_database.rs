@@ -25,6 +25,15 @@ pub(super) trait WriterDatabase: Send {
     /// If it was not committed, or with [`SqliteError::Broken`] if that is unknown.
     fn commit(&mut self) -> Result<(), SqliteError>;
 
+    /// Commits the last transaction before the database is closed. Nothing depends on it, so it does not wait for a database
+    /// that is away.
+    ///
+    /// # Errors
+    /// If it was not committed, or that is unknown.
+    fn commit_last(&mut self) -> Result<(), SqliteError> {
+        self.commit()
+    }
+
     /// Takes the transaction back, unless its failure has done so.
     ///
     /// # Errors

@@ -155,6 +155,11 @@ impl WriterDatabase for PostgresDatabase {
         Ok(())
     }
 
+    fn commit_last(&mut self) -> Result<(), SqliteError> {
+        let sent = self.connection.add("COMMIT", &[]).and_then(|()| self.connection.send());
+        self.tell(sent)
+    }
+
     fn roll_back(&mut self) -> Result<(), SqliteError> {
         self.connection.forget();
         // A connection that has ended has no transaction either, and is replaced before the next one.

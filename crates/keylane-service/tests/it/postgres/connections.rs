@@ -2,8 +2,10 @@
 //! them.
 
 use std::io::{BufRead, BufReader, Write};
-use std::process::Stdio;
+use std::process::{Child, ChildStdin, Stdio};
+use std::sync::mpsc;
 use std::thread;
+use std::time::Duration;
 
 use super::{ENDS, Node, check_all_ended, end, end_all_while, end_at_last, end_one};
 use crate::store_support::{NOW, accepted, waiting};
@@ -12,6 +14,31 @@ use keylane_service::store::{
     Changes, JobAlias, PostgresSettings, Store, StoreSettings, WriteError,
 };
 use keylane_testkit::{Forwarder, PgBouncer, PostgresServer, or_skip};
+
+/// A client that has locked a table.
+struct Locked {
+    psql: Child,
+    statements: ChildStdin,
+}
+
+impl Locked {
+    fn table(server: &PostgresServer, name: &str) -> Self {
+        let mut psql = server.psql();
+        psql.args(["-XAtq", "-v", "ON_ERROR_STOP=1"]).arg(server.address());
+        let mut psql = psql.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut statements = psql.stdin.take().unwrap();
+        writeln!(statements, "BEGIN; LOCK TABLE keylane.{name}; SELECT 'locked';").unwrap();
+        let mut lines = BufReader::new(psql.stdout.take().unwrap()).lines();
+        assert_eq!(lines.next().unwrap().unwrap(), "locked");
+        Locked { psql, statements }
+    }
+
+    fn release(mut self) {
+        writeln!(self.statements, "COMMIT;").unwrap();
+        drop(self.statements);
+        assert!(self.psql.wait().unwrap().success());
+    }
+}
 
 #[test]
 fn connections_that_are_cut_under_load_lose_and_repeat_no_change() {
@@ -46,6 +73,31 @@ fn connections_that_say_nothing_more_are_replaced() {
     }
 }
 
+/// It waited for the end of its last commit until the database was back.
+#[test]
+fn a_store_is_closed_while_the_database_is_away() {
+    let Some(server) = or_skip(PostgresServer::start()) else { return };
+    let forwarder = Forwarder::start(server.port());
+    let (store, _) = Node::by(forwarder.port()).open();
+    let job = accepted(&store, 2);
+    end(&store, job).unwrap();
+    let locked = Locked::table(&server, "meta");
+    let (tell, closed) = mpsc::channel();
+    thread::spawn(move || {
+        drop(store);
+        tell.send(()).unwrap();
+    });
+    while server.query("SELECT count(*) FROM pg_locks WHERE NOT granted") == "0" {}
+    // Nothing listens there.
+    forwarder.lead_to(1);
+    forwarder.cut();
+    closed.recv_timeout(Duration::from_secs(60)).expect("the store is not closed");
+    locked.release();
+    // Another node takes over what was acknowledged.
+    let (_next, mut recovered) = Node::new(&server).open();
+    assert_eq!(waiting(&recovered.next_job().unwrap().unwrap()), [(1, 0)]);
+}
+
 /// The server holds the locks of a transaction whose next statement never comes, and knows nothing of a new connection.
 #[test]
 fn a_connection_that_says_nothing_more_in_a_transaction_is_replaced() {
@@ -54,13 +106,7 @@ fn a_connection_that_says_nothing_more_in_a_transaction_is_replaced() {
     let (store, _) = Node::by(forwarder.port()).open();
     let job = accepted(&store, 1);
     // It makes the transaction below wait for a read.
-    let mut psql = server.psql();
-    psql.args(["-XAtq", "-v", "ON_ERROR_STOP=1"]).arg(server.address());
-    let mut psql = psql.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let mut statements = psql.stdin.take().unwrap();
-    writeln!(statements, "BEGIN; LOCK TABLE keylane.alias; SELECT 'locked';").unwrap();
-    let mut lines = BufReader::new(psql.stdout.take().unwrap()).lines();
-    assert_eq!(lines.next().unwrap().unwrap(), "locked");
+    let locked = Locked::table(&server, "alias");
     let named = || {
         let mut changes = Changes::new();
         let alias = JobAlias { name: "a".into(), job: JobId::new(job, NOW, 7), body_hash: [7; 32] };
@@ -77,11 +123,9 @@ fn a_connection_that_says_nothing_more_in_a_transaction_is_replaced() {
         });
         while server.query("SELECT count(*) FROM pg_locks WHERE NOT granted") == "0" {}
         forwarder.silence();
-        writeln!(statements, "COMMIT;").unwrap();
+        locked.release();
         write.join().unwrap().unwrap();
     });
-    drop(statements);
-    assert!(psql.wait().unwrap().success());
     // Connections that read are replaced when they are used.
     let report = loop {
         if let Ok(report) = store.check() {
