@@ -10,10 +10,8 @@ use clap::{Args, Subcommand};
 
 use super::kafka;
 use super::settings::ConsumeSettings;
-use super::validated::{
-    ConsumePlan, DeadLetters, HandlerPlan, OutputTarget, PlannedSource, keep_for_source,
-    setting_of_a_topic,
-};
+use super::source_settings::{keep_for_source, setting_of_a_topic};
+use super::validated::{ConsumePlan, DeadLetters, HandlerPlan, OutputTarget, PlannedSource};
 use crate::exit::ExitOutcome;
 use crate::message::say;
 use crate::process;

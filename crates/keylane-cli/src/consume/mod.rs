@@ -40,6 +40,7 @@ mod produce;
 mod responses;
 mod run;
 mod settings;
+mod source_settings;
 mod status;
 mod status_endpoints;
 mod table_rows;

@@ -18,6 +18,7 @@ use super::settings::{
     ConsumeSettings, ForeignProgressPolicy, KafkaProtocol, KafkaStart, NoKey, OffsetMap, OnFail,
     OnRefused, PayloadAs, RecordOrder,
 };
+use super::source_settings::{PlaceKinds, refuse_useless};
 use super::topics;
 use crate::duration_arg::DurationArg;
 use crate::parallelism_arg::ParallelismArg;
@@ -218,7 +219,7 @@ impl ConsumePlan {
             member.check_times(shutdown_timeout)?;
         }
         let format = format(&settings, &source)?;
-        refuse_useless(&settings, (&source, dead_letters.as_ref(), output.as_ref()))?;
+        refuse_useless(&settings, place_kinds(&source, dead_letters.as_ref(), output.as_ref()))?;
         let listen_token = listen(&settings)?;
         if matches!(source, PlannedSource::File { .. } | PlannedSource::Stdin)
             && order == RecordOrder::Key
@@ -256,70 +257,25 @@ impl ConsumePlan {
     }
 }
 
-/// Places between which records move.
-type Places<'a> = (&'a PlannedSource, Option<&'a DeadLetters>, Option<&'a OutputTarget>);
-
-/// Refuses settings without an effect: those of the Kafka client if no place is a topic, and those of another source.
-fn refuse_useless(
-    settings: &ConsumeSettings,
-    (source, dead_letters, output): Places<'_>,
-) -> Result<(), InvalidSettings> {
-    let is_member = matches!(source, PlannedSource::Kafka(_));
-    let has_topic = is_member
-        || matches!(dead_letters, Some(DeadLetters::Kafka { .. }))
-        || matches!(output, Some(OutputTarget::Kafka { .. } | OutputTarget::ExactlyOnce { .. }));
-    // The client of the command line and that of the file are one by now.
-    let has_client = settings.client.as_ref().is_some_and(|client| !client.is_empty());
-    if has_client && !has_topic {
-        let name = if settings.client_config.is_some() { "client-config" } else { "client" };
-        let what = format!(
-            "--{name} is for topics, and none is named; write a place as kafka://HOST:PORT/TOPIC, or leave it out"
-        );
-        return wrong(name, what);
+fn place_kinds(
+    source: &PlannedSource,
+    dead_letters: Option<&DeadLetters>,
+    output: Option<&OutputTarget>,
+) -> PlaceKinds {
+    let source_is_topic = matches!(source, PlannedSource::Kafka(_));
+    PlaceKinds {
+        source_is_topic,
+        any_is_topic: source_is_topic
+            || matches!(dead_letters, Some(DeadLetters::Kafka { .. }))
+            || matches!(
+                output,
+                Some(OutputTarget::Kafka { .. } | OutputTarget::ExactlyOnce { .. })
+            ),
+        source_has_state: matches!(
+            source,
+            PlannedSource::File { .. } | PlannedSource::Letters { .. }
+        ),
     }
-    if let Some(name) = setting_of_a_topic(settings).filter(|_| !is_member) {
-        let what = format!("--{name} is for a source kafka://HOST:PORT/TOPIC; leave it out");
-        return wrong(name, what);
-    }
-    let has_state = matches!(source, PlannedSource::File { .. } | PlannedSource::Letters { .. });
-    if settings.state.is_some() && !has_state {
-        let what = "--state is for a source file:PATH or letters:PATH; leave it out";
-        return wrong("state", what);
-    }
-    Ok(())
-}
-
-/// Removes the settings that have no effect with this source from those of a file. The file may be for several sources,
-/// of which the command line names one.
-pub(super) fn keep_for_source(settings: &mut ConsumeSettings, source: &str) {
-    if !source.starts_with("kafka://") {
-        settings.group_instance_id = None;
-        settings.protocol = None;
-        settings.start = None;
-        settings.out_of_range = None;
-        settings.foreign_progress = None;
-        settings.offset_map = None;
-    }
-    if !source.starts_with("file:") && !source.starts_with("letters:") {
-        settings.state = None;
-    }
-}
-
-/// Returns a setting that has an effect with a topic as the source only. Defaults do not count: the example of a
-/// configuration file has them for every source.
-pub(super) fn setting_of_a_topic(settings: &ConsumeSettings) -> Option<&'static str> {
-    fn differs<T: PartialEq>(value: Option<T>, default: T) -> bool {
-        value.is_some_and(|value| value != default)
-    }
-    let given = [
-        ("group-instance-id", settings.group_instance_id.is_some()),
-        ("protocol", differs(settings.protocol, KafkaProtocol::Cooperative)),
-        ("start", differs(settings.start, KafkaStart::First)),
-        ("out-of-range", differs(settings.out_of_range, KafkaStart::Refuse)),
-        ("foreign-progress", differs(settings.foreign_progress, ForeignProgressPolicy::Refuse)),
-        ("offset-map", differs(settings.offset_map, OffsetMap::Kl2)),
-    ];
-    given.into_iter().find_map(|(name, is_given)| is_given.then_some(name))
 }
 
 fn format(
@@ -641,6 +597,7 @@ fn dead_letters(text: &str, client: Vec<String>) -> Result<DeadLetters, InvalidS
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::consume::source_settings::keep_for_source;
 
     fn member(client: &[&str]) -> KafkaMember {
         KafkaMember {
@@ -704,6 +661,9 @@ mod tests {
             let why = format!("--{name} is for a source kafka://HOST:PORT/TOPIC; leave it out");
             for source in ["journal:j", "file:f", "letters:f", "-"] {
                 assert_eq!(refused(source, &settings).as_deref(), Some(&*why), "{source}");
+                let mut kept = settings.clone();
+                keep_for_source(&mut kept, source);
+                assert_eq!(refused(source, &kept), None, "{source}");
             }
             assert_eq!(refused(topic, &settings), None);
         }
@@ -711,6 +671,9 @@ mod tests {
         for source in ["journal:j", "-", topic] {
             let error = refused(source, &state).unwrap();
             assert!(error.starts_with("--state is for a source file:PATH"), "{error}");
+            let mut kept = state.clone();
+            keep_for_source(&mut kept, source);
+            assert_eq!(refused(source, &kept), None, "{source}");
         }
         for source in ["file:f", "letters:f"] {
             assert_eq!(refused(source, &state), None);
