@@ -224,7 +224,7 @@ impl Config {
             }
         }
         for text in check::all_unrunnable(&self.commands()) {
-            tracing::warn!("{text}; its attempts fail until it can be");
+            tracing::warn!("{text}; attempts fail until the program is there");
         }
     }
 

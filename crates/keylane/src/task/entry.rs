@@ -111,7 +111,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Entry<'_, K, S> {
         let Entry { engine, claims, role, permit, delay } = self;
         let pool = PoolContext(&engine.settings);
         // A task that may find no capacity is prepared when it is admitted, so that a refused one
-        // costs no allocation. One that waits without limit is refused only by a closed pool; it is
+        // costs no cell. One that waits without limit is refused only by a closed pool; it is
         // enqueued at once, where a spare permit of its inbox saves the way through the gate.
         let (permit, claims) = match (role, permit) {
             (KeyRole::Ordinary, EntryPermit::Wait(limit))
