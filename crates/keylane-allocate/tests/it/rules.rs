@@ -346,3 +346,17 @@ fn an_end_that_nobody_began_is_a_mistake() {
     let job = scheduler.submit(Supply::Ready(1), 1, 0);
     scheduler.ended(Claimant::Job(job), End::Done, 0);
 }
+
+#[test]
+fn nothing_is_offered_while_all_workers_are_busy() {
+    let mut scheduler = JobScheduler::new(1);
+    let endless = scheduler.submit(Supply::Ready(9), 1, 0);
+    assert!(scheduler.could_decide());
+    assert_eq!(job(scheduler.next(0)), endless);
+    assert_eq!(
+        (scheduler.could_decide(), scheduler.peek(0), scheduler.next(0)),
+        (false, None, None)
+    );
+    scheduler.ended(Claimant::Job(endless), End::Done, 1);
+    assert!(scheduler.could_decide());
+}

@@ -359,3 +359,26 @@ fn a_blocked_tenant_starts_nothing_and_the_others_get_its_workers() {
     mix.give_all(&[true; 2], |_| 1);
     assert_eq!([mix.running_of(0), mix.running_of(1)], [1, 1]);
 }
+
+#[test]
+fn a_tenant_that_had_no_work_for_long_is_not_ahead_of_the_others_for_long() {
+    let mut mix = Mix::new(1, &[TenantLimits::default(); 2]);
+    let submit = |mix: &mut Mix, tenant: usize| {
+        let tenant = mix.tenants[tenant];
+        mix.scheduler.submit(tenant, Priority::Normal, ENDLESS, 1, mix.now);
+    };
+    submit(&mut mix, 0);
+    let starts = |mix: &mut Mix, has_work: [bool; 2], count: usize| {
+        let mut of_last = 0;
+        for _ in 0..count {
+            mix.give_all(&has_work, |_| 1);
+            of_last += mix.running_of(1);
+            mix.next_ends();
+        }
+        of_last
+    };
+    assert_eq!(starts(&mut mix, [true, false], 1000), 0);
+    submit(&mut mix, 1);
+    let of_last = starts(&mut mix, [true, true], 100);
+    assert!((49..=53).contains(&of_last), "{of_last} of 100");
+}

@@ -213,3 +213,21 @@ fn the_default_is_within_affinity_and_quota() {
     let parallelism = std::thread::available_parallelism().unwrap().get();
     assert!((1..=parallelism).contains(&default_workers()));
 }
+
+#[test]
+fn the_quota_of_the_first_version_is_in_the_hierarchy_of_the_cpu_alone() {
+    let mount = |name: &str| {
+        format!("33 32 0:28 / /sys/fs/cgroup/{name} rw shared:9 - cgroup cgroup rw,{name}")
+    };
+    let with_quota_in = |name: &str| {
+        Tree::plain(8)
+            .file("proc/self/cgroup", &format!("4:{name}:/box"))
+            .file("proc/self/mountinfo", &mount(name))
+            .file(&format!("sys/fs/cgroup/{name}/box/cpu.cfs_quota_us"), "200000")
+            .file(&format!("sys/fs/cgroup/{name}/box/cpu.cfs_period_us"), "100000")
+            .machine()
+            .quota_millis
+    };
+    assert_eq!(with_quota_in("cpu"), Some(2000));
+    assert_eq!(with_quota_in("cpuset"), None);
+}

@@ -115,6 +115,13 @@ mod tests {
     /// Bytes of a key, and whether it is shared.
     type PlainKey = (Vec<u8>, bool);
 
+    #[test]
+    fn no_more_subtasks_are_found_than_a_chunk_can_have() {
+        let without_keys = [0; MAX_IN_CHUNK + 1];
+        assert_eq!(subtasks_in(&without_keys[1..]), Some(MAX_IN_CHUNK as u32));
+        assert_eq!(subtasks_in(&without_keys), None);
+    }
+
     fn found(count: u32, sealed: &[u8]) -> Option<Vec<Vec<PlainKey>>> {
         let keys = ChunkKeys::find(JOB, 5, count, sealed)?;
         assert_eq!(keys.end(), 9);

@@ -313,6 +313,17 @@ fn wait_until_written(store: &Store) {
 }
 
 #[test]
+fn a_subtask_is_refused_if_its_payload_and_its_keys_are_too_long() {
+    let (_folder, path) = place();
+    let store = new_store(&path);
+    let mut upload = store.upload(NOW).unwrap();
+    let payload = vec![0; Store::MAX_SUBTASK_BYTES];
+    let error = upload.push(&[b"k"], &payload).unwrap_err();
+    assert!(matches!(error, WriteError::TooLarge { .. }), "{error}");
+    assert_eq!(upload.push(&[b"k"], &payload[..1]), Ok(0));
+}
+
+#[test]
 fn an_upload_that_is_not_finished_leaves_nothing() {
     let (_folder, path) = place();
     let store = new_store(&path);

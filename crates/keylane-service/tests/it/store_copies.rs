@@ -186,6 +186,9 @@ fn an_export_that_is_not_whole_is_refused() {
         let error = import(&text[..cut]);
         assert!(matches!(error, ImportError::Truncated { .. }), "{cut}: {error}");
     }
+    let whole = lines.len() as u64 - 1;
+    let error = import(&text[..text.len() - 1]);
+    assert!(matches!(error, ImportError::Truncated { line } if line == whole), "{error}");
     assert!(matches!(import(&without(lines.len() - 1)), ImportError::Truncated { .. }));
     let subtask = lines.iter().position(|line| line.starts_with("{\"subtask\"")).unwrap();
     for skip in [0, subtask] {
@@ -196,6 +199,11 @@ fn an_export_that_is_not_whole_is_refused() {
     assert!(matches!(import(&later), ImportError::Line { line: 1, .. }));
     let unknown = text.replacen("\"total\"", "\"size\"", 1);
     assert!(matches!(import(&unknown), ImportError::Line { .. }));
+    let end = lines[lines.len() - 1];
+    let jobs: u64 = end.chars().filter(char::is_ascii_digit).collect::<String>().parse().unwrap();
+    let more = end.replace(&jobs.to_string(), &(jobs + 1).to_string());
+    let error = import(&text.replace(end, &more));
+    assert!(matches!(error, ImportError::Line { line, .. } if line == whole + 1), "{error}");
     let beyond = text.clone() + lines[0] + "\n";
     assert!(matches!(import(&beyond), ImportError::Line { .. }));
     assert!(JobId::parse("job_1").is_none());

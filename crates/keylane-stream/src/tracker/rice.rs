@@ -137,4 +137,13 @@ mod tests {
             prop_assert!(max_bits(count - 1, sum.saturating_sub(shorter)) <= max_bits(count, sum));
         }
     }
+
+    #[test]
+    fn a_gap_that_does_not_fit_is_refused() {
+        // Four, with 62 bits behind it, needs 65 bits.
+        let mut bytes = [0; 16];
+        bytes[0] = 0b1111;
+        assert_eq!(RiceReader::new(&bytes).gap(62), None);
+        assert_eq!(RiceReader::new(&bytes).gap(61), Some(4 << 61));
+    }
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::consuming::{Watched, eventually, keyed, number, partition_status, quick, status};
 use keylane_stream::consumer::{
-    Attempt, AttemptFailure, Consumer, ConsumerBuilder, PartitionStatus, StartError, StopReason,
-    WaitReason,
+    Ack, Attempt, AttemptFailure, Consumer, ConsumerBuilder, PartitionStatus, StartError,
+    StopReason, WaitReason,
 };
 use keylane_stream::dead_letters::{
     DeadLetter, DeadLetterError, DeadLetters, FileDeadLetters, JournalDeadLetters,
@@ -441,4 +441,15 @@ fn dead_letters_in_a_journal_are_records_with_headers() {
     assert_eq!(header("keylane-position"), "5");
     assert_eq!(header("keylane-attempts"), "4");
     assert_eq!(header("keylane-failure"), "it said \"no\"\n");
+}
+
+#[test]
+fn the_failure_that_an_acknowledgement_gives_is_shown() {
+    let stream = MemoryStream::new("t", 1);
+    stream.push(0, keyed("a", 0));
+    stream.exhaust();
+    let builder = builder(&stream, OnExhausted::StopKey);
+    let consumer = builder.start_with_acks(|_: Attempt, ack: Ack| ack.failed("not today"));
+    let ended = consumer.unwrap().wait();
+    assert_eq!(ended.stopped[0].record.failure.as_deref(), Some("not today"));
 }

@@ -270,6 +270,22 @@ fn a_job_says_why_it_is_where_it_is() {
 }
 
 #[test]
+fn a_job_of_which_all_subtasks_wait_for_keys_says_how_many() {
+    soon(|| {
+        let pool = Pool::<&str>::builder().workers(2).build().unwrap();
+        let gate = Gate::new();
+        let _open = OpenAtLast(gate.clone());
+        occupy(&pool, "a", &gate);
+        let subtasks: Vec<_> = (0..3).map(|_| ("a", || {})).collect();
+        let job = pool.job("behind").each_keyed(subtasks).run().unwrap();
+        let waits = || pool.inspect().explain_job(job.id());
+        eventually(|| matches!(waits(), JobState::Waiting { subtasks: 3 }));
+        gate.open();
+        job.wait().unwrap().unwrap();
+    });
+}
+
+#[test]
 fn a_kept_turn_is_seen_to_hold_its_key() {
     soon(|| {
         let (send, turns) = std::sync::mpsc::channel();

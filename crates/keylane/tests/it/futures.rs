@@ -110,6 +110,7 @@ fn a_cancelled_future_is_dropped_before_its_turn_ends() {
     assert!(!endless.cancel(), "it has begun");
     assert!(endless.wait().unwrap().is_cancelled());
     behind.wait().unwrap().unwrap();
+    assert_eq!(pool.inspect().snapshot(0).cancelled, 1);
     assert_eq!(told.iter().take(2).collect::<Vec<_>>(), ["dropped", "behind"]);
 }
 

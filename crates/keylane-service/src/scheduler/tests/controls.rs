@@ -113,6 +113,20 @@ fn a_split_adds_subtasks_and_the_fan_in_comes_last() {
 }
 
 #[test]
+fn a_job_that_is_let_finish_ends_cancelled_if_its_fan_in_needs_another_attempt() {
+    let mut scheduler = scheduler(4);
+    let mut new = job(1, &[]);
+    (new.fan_in, new.attempts_allowed) = (Some(0), 3);
+    scheduler.accept(new, 0);
+    let fan_in = scheduler.poll_start(0).unwrap();
+    assert!(scheduler.let_finish(JobNumber(1)));
+    let end = RunEnd::Failed { retry_at: Some(9) };
+    let ended = scheduler.ended(fan_in.job, fan_in.step, fan_in.fence, end, 1).unwrap();
+    assert_eq!(ended.over, Some(JobOutcome::Cancelled));
+    scheduler.check_empty();
+}
+
+#[test]
 fn a_scheduled_job_blocks_no_key_and_stands_where_it_begins() {
     let mut scheduler = scheduler(4);
     let mut new = job(1, &["a"]);
@@ -188,4 +202,15 @@ fn all_that_is_said_goes_by_the_clock_that_was_set() {
         let ended = scheduler.ended(running.job, running.step, running.fence, end, clock(40_000));
         assert_eq!(ended.unwrap().fate, SubtaskFate::Again { at: Some(clock(50_000)) });
     }
+}
+
+#[test]
+fn a_restored_subtask_without_an_attempt_left_fails_and_says_how_many_it_drops() {
+    let mut scheduler = scheduler(4);
+    let mut new = job(1, &["a", "a", "a", "b"]);
+    (new.on_error, new.subtasks[0].attempts_made) = (JobFailurePolicy::FailFast, 1);
+    let accepted = scheduler.accept(new, 0);
+    assert_eq!(accepted.failed, [Step::Subtask(0)]);
+    assert_eq!((accepted.dropped, accepted.over), (3, Some(JobOutcome::Failed)));
+    scheduler.check_empty();
 }

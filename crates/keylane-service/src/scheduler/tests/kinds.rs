@@ -106,3 +106,17 @@ fn a_job_behind_one_with_no_more_to_start_has_a_timer_too() {
     }
     assert_eq!(times, [(1, 0), (2, 500), (3, 1000), (4, 1500)]);
 }
+
+#[test]
+fn jobs_that_a_kind_holds_back_are_counted() {
+    let mut scheduler = scheduler(10);
+    let limits = KindLimits { concurrency: Some(1), ..KindLimits::default() };
+    scheduler.set_kind(KindId(0), limits, 0);
+    (1..5).for_each(|number| _ = scheduler.accept(job(number, &[""]), 0));
+    let first = scheduler.poll_start(0).unwrap();
+    assert_eq!(start_all(&mut scheduler, 0), []);
+    assert_eq!(scheduler.slots().held_jobs, 3);
+    scheduler.ended(first.job, first.step, first.fence, RunEnd::Succeeded, 1).unwrap();
+    start_all(&mut scheduler, 1);
+    assert_eq!(scheduler.slots().held_jobs, 2);
+}

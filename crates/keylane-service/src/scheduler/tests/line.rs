@@ -1,7 +1,7 @@
 //! Only what shares a key with a large job waits while that enters.
 
 use super::*;
-use crate::scheduler::{EndedCounts, KeySet, PackedSubtasks, WaitReason};
+use crate::scheduler::{EndedCounts, KeySet, PackedSubtasks, RunEnd, WaitCounts, WaitReason};
 
 /// Keys `from` to `to` of a letter, one for each subtask.
 fn packed(letter: char, numbers: std::ops::Range<u32>) -> PackedSubtasks {
@@ -103,6 +103,48 @@ fn all_parts_of_a_fed_job_are_before_what_shares_their_keys() {
     assert!(starts.contains(&(1, 39)) && !starts.contains(&(2, 0)));
 }
 
+#[test]
+fn subtasks_that_were_not_fed_count_as_they_have_ended() {
+    let mut scheduler = slices_of_four();
+    let mut keys = KeySet::default();
+    keys.add(b"a0");
+    scheduler.accept_fed(NewJob::new(JobNumber(1), packed('a', 0..1)), 16, keys, 0);
+    work_off(&mut scheduler);
+    let rest = EndedCounts { succeeded: 1, failed: 2, cancelled: 4, superseded: 8 };
+    assert_eq!(scheduler.end_feed(JobNumber(1), rest, 0), None);
+    let counts = scheduler.counts(JobNumber(1)).unwrap();
+    assert_eq!((counts.entering, counts.ready), (0, 1));
+    assert_eq!(
+        [counts.succeeded, counts.failed, counts.cancelled, counts.superseded],
+        [1, 2, 4, 8]
+    );
+}
+
+#[test]
+fn subtasks_that_enter_are_counted_and_so_are_those_before_them() {
+    let mut scheduler = slices_of_four();
+    scheduler.accept_packed(NewJob::new(JobNumber(1), packed('a', 0..100)), 0);
+    scheduler.accept(one(2, &["a99"]), 0);
+    let entering = scheduler.counts(JobNumber(1)).unwrap().entering;
+    assert!(entering > 80, "{entering}");
+    let because = scheduler.waiting_because(JobNumber(2)).unwrap();
+    assert!(matches!(because[0].reason, WaitReason::Entering { ahead } if ahead == entering));
+    let mut counts = WaitCounts::default();
+    [1, 2].iter().for_each(|job| scheduler.count_waits(JobNumber(*job), &mut counts));
+    assert_eq!(counts.entering, entering + 1);
+}
+
+#[test]
+fn packed_subtasks_say_how_much_memory_they_take() {
+    let [few, many] = [10, 1000].map(|count| packed('a', 0..count));
+    assert!(
+        many.memory() > few.memory() + many.key_bytes() / 2,
+        "{} {}",
+        few.memory(),
+        many.memory()
+    );
+}
+
 /// A sweep of a large job, and a large job that enters, have their slices in turns.
 #[test]
 fn a_large_job_that_is_cancelled_keeps_no_other_from_entering() {
@@ -114,4 +156,24 @@ fn a_large_job_that_is_cancelled_keeps_no_other_from_entering() {
     let turns = work_off(&mut scheduler);
     let last = turns.iter().rposition(|job| *job == 2).unwrap();
     assert!(last < 12 && turns.len() > 20, "{turns:?}");
+}
+
+/// Its timer is due before the sweep reaches it.
+#[test]
+fn a_subtask_of_a_cancelled_job_that_backed_off_does_not_start() {
+    let mut scheduler = slices_of_four();
+    let new = NewJob { attempts_allowed: 2, ..NewJob::new(JobNumber(1), packed('a', 0..40)) };
+    scheduler.accept_packed(new, 0);
+    work_off(&mut scheduler);
+    for start in start_all(&mut scheduler, 0) {
+        let end = RunEnd::Failed { retry_at: Some(5) };
+        scheduler.ended(start.job, start.step, start.fence, end, 1).unwrap();
+    }
+    scheduler.cancel_job(JobNumber(1), 2);
+    assert!(scheduler.has_work());
+    scheduler.handle_timeout(5);
+    scheduler.check();
+    assert_eq!(start_all(&mut scheduler, 5), []);
+    work_off(&mut scheduler);
+    scheduler.check_empty();
 }

@@ -98,3 +98,20 @@ fn waiting_subtasks_are_counted_by_reason() {
     let limited = WaitCounts { kind: 1, stopped: 1, ..slot(1, 0, 2) };
     assert_eq!(counted(&scheduler, 3), limited);
 }
+
+/// Numbers of subtasks by the reason for which a job waits, of those that are not ready.
+fn explained(scheduler: &Scheduler, job: u64) -> Vec<u64> {
+    let reasons = scheduler.waiting_because(JobNumber(job)).unwrap();
+    reasons.iter().map(|because| u64::from(because.subtasks)).collect()
+}
+
+#[test]
+fn the_reasons_of_a_job_count_all_of_its_subtasks_though_a_few_are_looked_at() {
+    let mut scheduler = scheduler(1);
+    scheduler.accept(job(1, &["a"]), 0);
+    scheduler.poll_start(0).unwrap();
+    scheduler.accept(job(2, &["a", "a", "a"]), 0);
+    assert_eq!(explained(&scheduler, 2), [3]);
+    scheduler.accept(job(3, &["a"; 400]), 0);
+    assert_eq!(explained(&scheduler, 3), [400]);
+}

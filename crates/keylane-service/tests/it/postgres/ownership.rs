@@ -1,5 +1,7 @@
 //! A store in PostgreSQL has one owner, loses nothing that it has acknowledged, and goes on after its database has been away.
 
+use std::io::{BufRead, BufReader, Write};
+use std::process::Stdio;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -54,6 +56,26 @@ fn a_node_whose_store_was_taken_over_writes_nothing_more() {
     drop(first);
     assert_eq!(second.check().unwrap().damage, []);
     end(&second, accepted(&second, 2)).unwrap();
+}
+
+/// As a server's, that stood still in the midst of a write.
+#[test]
+fn a_transaction_that_holds_the_owners_row_delays_no_takeover() {
+    let Some(server) = or_skip(PostgresServer::start()) else { return };
+    drop(Node::new(&server).open());
+    let mut holds = server.psql();
+    holds.arg("-XAtq").arg(server.address()).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut holds = holds.stderr(Stdio::null()).spawn().unwrap();
+    let mut input = holds.stdin.take().unwrap();
+    writeln!(input, "BEGIN; SELECT 'held' FROM keylane.term FOR SHARE;").unwrap();
+    let mut answers = BufReader::new(holds.stdout.take().unwrap()).lines();
+    assert!(answers.any(|line| line.unwrap().contains("held")));
+    let (store, _) = Node::new(&server).open();
+    end(&store, accepted(&store, 1)).unwrap();
+    // Its connection has been ended, and psql with it.
+    let _ = writeln!(input, "COMMIT;");
+    drop(input);
+    assert!(!holds.wait().unwrap().success());
 }
 
 #[test]
