@@ -75,6 +75,11 @@ pub(crate) struct SubmitArgs {
     #[arg(long)]
     header: bool,
 
+    /// Accept an input without records: the job then has no subtasks, and ends at once or
+    /// after the kind's step over the results.
+    #[arg(long)]
+    allow_empty: bool,
+
     /// Handling of records without a key.
     #[arg(long, value_enum, default_value = "unordered", value_name = "POLICY")]
     no_key: KeylessPolicy,
@@ -396,6 +401,10 @@ impl SubmitArgs {
             );
         }
         ensure!(
+            found.is_some() || !self.allow_empty,
+            "--allow-empty is about the records of an input; leave it out"
+        );
+        ensure!(
             found.is_some() || self.barrier.is_none(),
             "--barrier is about the records of an input; a single payload has no others beside it"
         );
@@ -484,6 +493,7 @@ impl SubmitArgs {
             latest: self.latest,
             nulls: self.null_value.iter().map(|null| null.clone().into_bytes()).collect(),
             keyless: self.no_key,
+            may_be_empty: self.allow_empty,
         };
         let subtasks = SubtaskReader::new(InputFile::open(Some(path))?, reading)?;
         let head = serde_json::to_vec(&self.head(None, false)?)?;

@@ -34,8 +34,10 @@ pub(super) enum RecordConversion {
 pub(super) struct SubtaskReader {
     source: InputSource,
     record: InputRecord,
+    /// Whether a payload was read.
     has_read: bool,
     has_keys: bool,
+    may_be_empty: bool,
     rule: Option<KeyRule>,
     shared: Vec<KeyRule>,
     barrier: Option<RecordCondition>,
@@ -59,6 +61,8 @@ pub(super) struct InputOptions {
     pub(super) latest: bool,
     pub(super) nulls: Vec<Vec<u8>>,
     pub(super) keyless: KeylessPolicy,
+    /// Whether an input without records is accepted.
+    pub(super) may_be_empty: bool,
 }
 
 impl SubtaskReader {
@@ -91,6 +95,7 @@ impl SubtaskReader {
             record: InputRecord::default(),
             has_read: false,
             has_keys: false,
+            may_be_empty: reading.may_be_empty,
         })
     }
 
@@ -100,8 +105,17 @@ impl SubtaskReader {
     }
 
     /// Appends the next subtask to `into`, with a line end; false at the end of the input.
+    ///
+    /// # Errors
+    /// If the input cannot be read, or has no records although it must.
     pub(super) fn next(&mut self, into: &mut Vec<u8>) -> anyhow::Result<bool> {
         if !self.source.next(&mut self.record)? {
+            ensure!(
+                self.may_be_empty || self.record.number > 0,
+                "{} has no records, so that the job would have no subtasks; add --allow-empty to submit it \
+                 nevertheless",
+                self.source.name()
+            );
             return Ok(false);
         }
         let written = self.write(into);
@@ -245,6 +259,7 @@ mod tests {
             latest: false,
             nulls: vec![b"NA".to_vec()],
             keyless: KeylessPolicy::Unordered,
+            may_be_empty: false,
         }
     }
 
@@ -286,6 +301,27 @@ mod tests {
         let expected =
             [r#"{"key":"1","latest":true,"payload":{"u":1}}"#, r#"{"payload":{"u":"NA"}}"#];
         assert_eq!(lines, expected);
+    }
+
+    #[test]
+    fn an_input_without_records_is_refused_unless_it_may_be_empty() {
+        let mut whole = reading(InputFormat::Ndjson, None);
+        whole.shape = RecordConversion::Whole;
+        let table = InputOptions { header: true, ..reading(InputFormat::Csv, None) };
+        for (input, reading) in [
+            ("", reading(InputFormat::Lines, None)),
+            ("\n\n", reading(InputFormat::Ndjson, None)),
+            ("u,n\n", table),
+            ("", whole),
+        ] {
+            let empty = InputOptions { may_be_empty: true, ..reading.clone() };
+            assert!(made(input, empty).unwrap().is_empty(), "{input:?}");
+            let error = made(input, reading).unwrap_err().to_string();
+            assert!(
+                error.contains(" has no records") && error.contains("--allow-empty"),
+                "{error}"
+            );
+        }
     }
 
     #[test]

@@ -63,7 +63,7 @@ fn an_input_without_any_key_is_noted() {
     let note = "keylane: note: no record had a key; check --key\n";
     let noted = |input: &str| submit(&mock, &words, input).expect(0, &[]).stderr.clone();
     assert_eq!(noted("{\"usr\":1}\n{\"user\":null}\n"), note);
-    // With some keys, or nothing to have one, there is no doubt about the option.
+    // With some keys there is no doubt about the option.
     assert_eq!(noted("{\"usr\":1}\n{\"user\":2}\n"), "");
 }
 
@@ -125,6 +125,23 @@ fn an_input_that_breaks_off_submits_nothing() {
     outcome.expect(255, &["the job was not submitted", "standard input:100001: not valid JSON"]);
     assert_eq!(outcome.stdout, "");
     assert!(mock.asked().iter().all(|request| !request.is_whole), "{:?}", mock.lines());
+}
+
+/// A job without subtasks was accepted, and succeeded at once: a script whose list was empty by a mistake did not notice.
+#[test]
+fn an_empty_input_submits_nothing_unless_it_may_be_empty() {
+    let mock = taking();
+    for format in ["--lines", "--ndjson", "--subtasks"] {
+        let outcome = submit(&mock, &["resize", format, "-"], "");
+        outcome.expect(255, &["the job was not submitted: standard input has no records"]);
+        assert_eq!(outcome.stdout, "");
+    }
+    assert!(mock.asked().iter().all(|request| !request.is_whole), "{:?}", mock.lines());
+    let outcome = submit(&mock, &["resize", "--lines", "-", "--allow-empty"], "");
+    assert_eq!(outcome.expect(0, &[]).stdout, format!("{ID}\n"));
+    assert_eq!(mock.asked().last().unwrap().lines(), [json!({"kind": "resize"})]);
+    submit(&mock, &["resize", "--payload", "1", "--allow-empty"], "")
+        .expect(255, &["--allow-empty is about the records of an input"]);
 }
 
 #[test]
