@@ -386,7 +386,11 @@ pub(crate) fn fits<'a>(
             return Err((at, why.into()));
         }
         if key.len() > MAX_KEY_BYTES {
-            let why = format!("it has {} bytes, and {MAX_KEY_BYTES} are the most", key.len());
+            let why = format!(
+                "the key `{}…` has {} bytes, and {MAX_KEY_BYTES} are the most",
+                start_of(key),
+                key.len()
+            );
             return Err((at, why));
         }
     }
@@ -405,6 +409,11 @@ pub(crate) fn fits<'a>(
         return Err(("/payload", why));
     }
     Ok(())
+}
+
+/// Returns the first characters of a key, by which people recognize it.
+fn start_of(key: &[u8]) -> String {
+    String::from_utf8_lossy(key).chars().take(40).collect()
 }
 
 /// Returns a limit on the subtasks of a key as it is stored.
@@ -521,6 +530,16 @@ mod tests {
         assert_eq!(wrong(r#"{"kind":"plain","payload":1,"tenant":"a b"}"#), ["/tenant"]);
         assert_eq!(wrong(r#"{"kind":"split","key":"a","payload":1}"#), ["/key"]);
         assert_eq!(wrong(r#"{"kind":"split","subtasks":[]}"#), ["/subtasks"]);
+    }
+
+    #[test]
+    fn a_key_that_is_too_long_is_named_by_its_start() {
+        let key = format!("order-{}", "é".repeat(MAX_KEY_BYTES));
+        let claims = [KeyClaim::exclusive(b"a"), KeyClaim::exclusive(key.as_bytes())];
+        let (at, why) = fits(claims.into_iter(), 0, &SubmissionLimits::default()).unwrap_err();
+        let expected =
+            format!("the key `order-{}…` has 2054 bytes, and 1024 are the most", "é".repeat(34));
+        assert_eq!((at, why), ("/key", expected));
     }
 
     #[test]

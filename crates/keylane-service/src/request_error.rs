@@ -1,5 +1,6 @@
 //! Errors of the service's operations.
 
+use std::fmt;
 use std::time::Duration;
 
 /// Error of a request. The request changed nothing, unless the variant says otherwise.
@@ -18,8 +19,8 @@ pub enum RequestError {
         /// Noun and id of the requested object.
         what: String,
     },
-    /// The request is invalid: pairs of JSON pointer and message.
-    #[error("{}", .0.first().map_or("the request is invalid", |field| &*field.1))]
+    /// The request is invalid: pairs of JSON pointer and message. The text of the error is the first one.
+    #[error(fmt = invalid)]
     Invalid(Vec<(String, String)>),
     /// The request conflicts with the current state.
     #[error("{0}")]
@@ -76,4 +77,32 @@ pub enum RequestError {
     /// The store has failed. The change may or may not be on disk.
     #[error("the store has failed, and the service must be started again: {0}")]
     StoreFailed(String),
+}
+
+/// Writes the first message, with its field: without it, `1 is the least` says nothing.
+fn invalid(fields: &[(String, String)], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match fields.first() {
+        Some((pointer, why)) if pointer.is_empty() => f.write_str(why),
+        Some((pointer, why)) => write!(f, "{pointer}: {why}"),
+        None => f.write_str("the request is invalid"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_invalid_request_is_described_by_its_first_field() {
+        let text = |fields: &[(&str, &str)]| {
+            let owned = fields.iter().map(|(at, why)| ((*at).to_owned(), (*why).to_owned()));
+            RequestError::Invalid(owned.collect()).to_string()
+        };
+        assert_eq!(
+            text(&[("/weight", "1 is the least"), ("/key", "no")]),
+            "/weight: 1 is the least"
+        );
+        assert_eq!(text(&[("", "there is nothing to do")]), "there is nothing to do");
+        assert_eq!(text(&[]), "the request is invalid");
+    }
 }

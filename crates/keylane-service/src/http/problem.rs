@@ -165,8 +165,15 @@ impl ApiError {
         self
     }
 
-    /// Prefixes the field's path with `at`.
+    /// Prefixes the field's path with `at`, also where the detail begins with it.
     pub(super) fn within(mut self, at: &str) -> Self {
+        match self.errors.first() {
+            Some(error) if error.pointer.is_empty() => {
+                self.detail.insert_str(0, &format!("{at}: "))
+            }
+            Some(error) if self.detail.starts_with(&error.pointer) => self.detail.insert_str(0, at),
+            _ => {}
+        }
         for error in &mut self.errors {
             error.pointer.insert_str(0, at);
         }
@@ -297,6 +304,20 @@ mod tests {
             assert!(refusal.status().as_u16() >= 400, "{reason:?}");
             assert!(!refusal.detail.is_empty());
         }
+    }
+
+    #[test]
+    fn the_detail_names_the_field_within_its_list() {
+        let detail = |pointer: &str| {
+            let invalid = RequestError::Invalid(vec![(pointer.to_owned(), "no".to_owned())]);
+            ApiError::from(invalid).within("/jobs/3").detail
+        };
+        assert_eq!(
+            (detail("/weight"), detail("")),
+            ("/jobs/3/weight: no".into(), "/jobs/3: no".into())
+        );
+        let other = ApiError::new("invalid", "it has no text").at("/text", "missing");
+        assert_eq!(other.within("/jobs/3").detail, "it has no text");
     }
 
     #[test]
