@@ -110,3 +110,5 @@ def test_a_refusal_has_all_of_the_problem_document() -> None:
     assert (error.code, error.title, error.instance) == ("invalid", problem["title"], "a-1")
     assert [(place.pointer, place.detail) for place in error.errors] == [("/weight", "too low")]
     assert str(error) == "two fields (422 invalid); /weight: too low"
+    problem["detail"] = "/weight: too low"
+    assert str(refusal(httpx.Response(422, json=problem))) == "/weight: too low (422 invalid)"

@@ -53,7 +53,9 @@ class ApiError(KeylaneError):
         self.instance = instance
         self.retry_after = retry_after
         """Seconds to wait before another try, if the server named them."""
-        places = "".join(f"; {error.pointer}: {error.detail}" for error in self.errors)
+        named = (f"{error.pointer}: {error.detail}" for error in self.errors)
+        # The detail names the first field already.
+        places = "".join(f"; {place}" for place in named if place.removeprefix(": ") != detail)
         super().__init__(f"{detail} ({status} {code}){places}")
 
 

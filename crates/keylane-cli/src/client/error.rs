@@ -1,9 +1,10 @@
 //! Errors of requests: the server's problem with its remedy, and the exit code for it.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::io::Write;
 
-use keylane_service::wire::Problem;
+use keylane_service::wire::{FieldError, Problem};
 use reqwest::StatusCode;
 
 use super::render::plain;
@@ -93,8 +94,9 @@ impl fmt::Display for ErrorResponse {
         let status = self.status.as_u16();
         match &self.problem {
             Ok(problem) => {
-                write!(f, "{} ({status} {})", plain(&problem.detail), plain(&problem.code))?;
-                for error in &problem.errors {
+                let (detail, fields) = without_repeats(problem);
+                write!(f, "{} ({status} {})", plain(&detail), plain(&problem.code))?;
+                for error in fields {
                     let pointer = if error.pointer.is_empty() { "/" } else { &*error.pointer };
                     write!(f, "\n  {}: {}", plain(pointer), plain(&error.detail))?;
                 }
@@ -108,6 +110,24 @@ impl fmt::Display for ErrorResponse {
         match self.remedy() {
             Some(remedy) => write!(f, "\n  {remedy}"),
             None => Ok(()),
+        }
+    }
+}
+
+/// Returns the detail of a problem, and the fields that it does not name already: it often repeats the first one.
+fn without_repeats(problem: &Problem) -> (Cow<'_, str>, Vec<&FieldError>) {
+    let named = |error: &FieldError| format!("{}: {}", error.pointer, error.detail);
+    match &problem.errors[..] {
+        // The pointer is said nowhere else.
+        [only] if only.detail == problem.detail && !only.pointer.is_empty() => {
+            (named(only).into(), Vec::new())
+        }
+        [only] if problem.detail.ends_with(&only.detail) => {
+            (problem.detail.as_str().into(), Vec::new())
+        }
+        all => {
+            let is_new = |error: &&FieldError| named(error) != problem.detail;
+            (problem.detail.as_str().into(), all.iter().filter(is_new).collect())
         }
     }
 }
@@ -159,6 +179,27 @@ mod tests {
         let body = br#"{"type":"","title":"","status":429,"detail":"5 wait","instance":"","code":"backlog-full"}"#;
         let text = ErrorResponse::new(StatusCode::TOO_MANY_REQUESTS, body, Some(7)).to_string();
         assert_eq!(text, "5 wait (429 backlog-full)\n  try again in 7 s");
+    }
+
+    /// A refusal of one field printed the same sentence twice.
+    #[test]
+    fn no_sentence_is_said_twice() {
+        let text = |detail: &str, errors: &[(&str, &str)]| {
+            let errors = errors.iter().map(|(pointer, detail)| {
+                serde_json::json!({"pointer": pointer, "detail": detail})
+            });
+            let body = serde_json::json!({"type": "", "title": "", "status": 422, "detail": detail,
+                "instance": "", "code": "invalid", "errors": errors.collect::<Vec<_>>()});
+            let body = body.to_string();
+            ErrorResponse::new(StatusCode::UNPROCESSABLE_ENTITY, body.as_bytes(), None).to_string()
+        };
+        let no_kind = "/kind: there is no kind `x` (422 invalid)";
+        assert_eq!(text("/kind: there is no kind `x`", &[("/kind", "there is no kind `x`")]), no_kind);
+        assert_eq!(text("there is no kind `x`", &[("/kind", "there is no kind `x`")]), no_kind);
+        assert_eq!(text("nothing to do", &[("", "nothing to do")]), "nothing to do (422 invalid)");
+        assert_eq!(text("limit: too many", &[("?limit", "too many")]), "limit: too many (422 invalid)");
+        let several = text("/weight: no", &[("/weight", "no"), ("/key", "no")]);
+        assert_eq!(several, "/weight: no (422 invalid)\n  /key: no");
     }
 
     #[test]

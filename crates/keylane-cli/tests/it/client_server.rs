@@ -133,7 +133,8 @@ fn an_upload_that_is_refused_at_once_says_why() {
     // Far more than fits into any buffer on the way.
     let input = "{\"payload\":1}\n".repeat(1_000_000);
     let outcome = real.run(&["submit", "nothing", "--subtasks", "-"], &input);
-    outcome.expect(4, &["there is no kind `nothing`"]);
+    outcome.expect(4, &["/kind: there is no kind `nothing`"]);
+    assert_eq!(outcome.stderr.matches("there is no kind").count(), 1, "{}", outcome.stderr);
 }
 
 #[test]
