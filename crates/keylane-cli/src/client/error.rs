@@ -48,18 +48,25 @@ pub(super) struct ErrorResponse {
     problem: Result<Box<Problem>, String>,
     /// Seconds after which to try again.
     retry_after: Option<u64>,
+    /// Path of the request, behind the address of the server.
+    path: String,
 }
 
 /// Maximum number of characters that are quoted of a response that is not Keylane's.
 const MAX_QUOTED: usize = 300;
 
 impl ErrorResponse {
-    pub(super) fn new(status: StatusCode, body: &[u8], retry_after: Option<u64>) -> Self {
+    pub(super) fn new(
+        status: StatusCode,
+        body: &[u8],
+        retry_after: Option<u64>,
+        path: &str,
+    ) -> Self {
         let problem = serde_json::from_slice(body).map_err(|_| {
             let text = String::from_utf8_lossy(body);
             text.trim().chars().take(MAX_QUOTED).collect()
         });
-        ErrorResponse { status, problem, retry_after }
+        ErrorResponse { status, problem, retry_after, path: path.to_owned() }
     }
 
     /// Problem code for programs.
@@ -72,7 +79,7 @@ impl ErrorResponse {
         let text = match self.code() {
             "unauthorized" => "give a token with --token-file FILE, or in KEYLANE_TOKEN",
             "forbidden" => "ask the operator of the server to give the token more roles",
-            "unknown" => "`keylane status` lists the jobs, `keylane keys` the keys",
+            "unknown" => return where_listed(&self.path).map(str::to_owned),
             "other-request" => "a new job needs a new --idempotency-key",
             "backlog-full" | "too-many-requests" | "unavailable" => {
                 let seconds = self.retry_after.unwrap_or(1);
@@ -112,6 +119,22 @@ impl fmt::Display for ErrorResponse {
             None => Ok(()),
         }
     }
+}
+
+/// Returns the command that lists what the path of a request names.
+fn where_listed(path: &str) -> Option<&'static str> {
+    let mut words = path.trim_start_matches('/').split('/').skip_while(|word| *word == "v1");
+    Some(match (words.next()?, words.nth(1)) {
+        ("jobs", Some("subtasks")) => {
+            "`keylane status` lists the jobs, and `keylane status ID` has the number of its subtasks"
+        }
+        ("jobs", _) => "`keylane status` lists the jobs",
+        ("keys", _) => "`keylane keys` lists the keys with unfinished subtasks",
+        ("kinds", _) => "`keylane kinds` lists the kinds",
+        ("schedules", _) => "`keylane schedules` lists the schedules",
+        ("webhooks", _) => "`keylane webhooks` lists the webhooks that are not delivered",
+        _ => return None,
+    })
 }
 
 /// Returns the detail of a problem, and the fields that it does not name already: it often repeats the first one.
@@ -174,10 +197,10 @@ mod tests {
         let body = br#"{"type":"/problems/invalid","title":"It makes no sense","status":422,
             "detail":"there is no kind `x`","instance":"1-2","code":"invalid",
             "errors":[{"pointer":"/kind","detail":"there is: resize"}]}"#;
-        let text = ErrorResponse::new(StatusCode::UNPROCESSABLE_ENTITY, body, None).to_string();
+        let text = ErrorResponse::new(StatusCode::UNPROCESSABLE_ENTITY, body, None, "").to_string();
         assert_eq!(text, "there is no kind `x` (422 invalid)\n  /kind: there is: resize");
         let body = br#"{"type":"","title":"","status":429,"detail":"5 wait","instance":"","code":"backlog-full"}"#;
-        let text = ErrorResponse::new(StatusCode::TOO_MANY_REQUESTS, body, Some(7)).to_string();
+        let text = ErrorResponse::new(StatusCode::TOO_MANY_REQUESTS, body, Some(7), "").to_string();
         assert_eq!(text, "5 wait (429 backlog-full)\n  try again in 7 s");
     }
 
@@ -185,26 +208,51 @@ mod tests {
     #[test]
     fn no_sentence_is_said_twice() {
         let text = |detail: &str, errors: &[(&str, &str)]| {
-            let errors = errors.iter().map(|(pointer, detail)| {
-                serde_json::json!({"pointer": pointer, "detail": detail})
-            });
+            let errors = errors
+                .iter()
+                .map(|(pointer, detail)| serde_json::json!({"pointer": pointer, "detail": detail}));
             let body = serde_json::json!({"type": "", "title": "", "status": 422, "detail": detail,
                 "instance": "", "code": "invalid", "errors": errors.collect::<Vec<_>>()});
             let body = body.to_string();
-            ErrorResponse::new(StatusCode::UNPROCESSABLE_ENTITY, body.as_bytes(), None).to_string()
+            ErrorResponse::new(StatusCode::UNPROCESSABLE_ENTITY, body.as_bytes(), None, "")
+                .to_string()
         };
         let no_kind = "/kind: there is no kind `x` (422 invalid)";
-        assert_eq!(text("/kind: there is no kind `x`", &[("/kind", "there is no kind `x`")]), no_kind);
+        assert_eq!(
+            text("/kind: there is no kind `x`", &[("/kind", "there is no kind `x`")]),
+            no_kind
+        );
         assert_eq!(text("there is no kind `x`", &[("/kind", "there is no kind `x`")]), no_kind);
         assert_eq!(text("nothing to do", &[("", "nothing to do")]), "nothing to do (422 invalid)");
-        assert_eq!(text("limit: too many", &[("?limit", "too many")]), "limit: too many (422 invalid)");
+        assert_eq!(
+            text("limit: too many", &[("?limit", "too many")]),
+            "limit: too many (422 invalid)"
+        );
         let several = text("/weight: no", &[("/weight", "no"), ("/key", "no")]);
         assert_eq!(several, "/weight: no (422 invalid)\n  /key: no");
     }
 
+    /// Unknown kinds, schedules and webhooks were looked for in lists of jobs and keys.
+    #[test]
+    fn an_unknown_object_has_the_command_that_lists_it() {
+        let body = br#"{"type":"","title":"","status":404,"detail":"there is none","instance":"","code":"unknown"}"#;
+        let text = |path| ErrorResponse::new(StatusCode::NOT_FOUND, body, None, path).to_string();
+        for (path, command) in [
+            ("/v1/jobs/a", "`keylane status` lists the jobs"),
+            ("/v1/jobs/a/subtasks/7/logs", "`keylane status ID` has the number of its subtasks"),
+            ("/v1/keys/a/pause", "`keylane keys`"),
+            ("/v1/kinds/a/pause", "`keylane kinds`"),
+            ("/v1/schedules/a", "`keylane schedules`"),
+            ("/v1/webhooks/a/retry", "`keylane webhooks`"),
+        ] {
+            assert!(text(path).contains(command), "{path}: {}", text(path));
+        }
+        assert_eq!(text("/v1/other"), "there is none (404 unknown)");
+    }
+
     #[test]
     fn foreign_responses_are_quoted_without_control_characters() {
-        let refusal = ErrorResponse::new(StatusCode::BAD_GATEWAY, b"<html>\x1b[31m", None);
+        let refusal = ErrorResponse::new(StatusCode::BAD_GATEWAY, b"<html>\x1b[31m", None, "");
         let text = refusal.to_string();
         assert!(text.starts_with("the answer was 502 Bad Gateway: <html>"), "{text}");
         assert!(!text.contains('\x1b') && text.contains("check --server"), "{text}");

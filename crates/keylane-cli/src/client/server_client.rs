@@ -137,11 +137,13 @@ impl ServerClient {
         if status.is_success() || status == StatusCode::NOT_MODIFIED {
             return Ok(response);
         }
+        let own = response.url().path().strip_prefix(self.base.path().trim_end_matches('/'));
+        let path = own.unwrap_or_default().to_owned();
         let retry_after = response.headers().get(RETRY_AFTER);
         let retry_after = retry_after.and_then(|value| value.to_str().ok()?.parse().ok());
         // A refusal counts even if its body cannot be read.
         let body = response.bytes().await.unwrap_or_default();
-        Err(RequestError::Refused(ErrorResponse::new(status, &body, retry_after)).into())
+        Err(RequestError::Refused(ErrorResponse::new(status, &body, retry_after, &path)).into())
     }
 
     /// The server is not there, or not any more.

@@ -487,7 +487,8 @@ report: active
 "
     );
     assert_eq!(run(&mock, &["schedules", "show", "report"]).expect(0, &[]).stdout, expected);
-    run(&mock, &["schedules", "show", "gone"]).expect(4, &["there is no schedule gone"]);
+    run(&mock, &["schedules", "show", "gone"])
+        .expect(4, &["there is no schedule gone", "`keylane schedules` lists the schedules"]);
     run(&mock, &["schedules", "show", ".."]).expect(255, &["must not be empty"]);
     assert_eq!(mock.lines(), ["GET /v1/schedules/report", "GET /v1/schedules/gone"]);
 }

@@ -44,5 +44,7 @@ fn wrong_uses_are_refused_with_the_remedy() {
     server
         .run(&["kinds", "set", "alone", "--burst", "3"])
         .expect(4, &["on the command line `--rate`"]);
-    server.run(&["kinds", "pause", "nothing"]).expect(4, &["no kind `nothing`"]);
+    server
+        .run(&["kinds", "pause", "nothing"])
+        .expect(4, &["no kind `nothing`", "`keylane kinds` lists the kinds"]);
 }
