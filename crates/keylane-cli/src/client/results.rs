@@ -6,15 +6,15 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use keylane_service::wire::Page;
+use keylane_service::wire::{Job, Page};
 use reqwest::Method;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::error::settle;
+use super::error::{say, settle};
 use super::follow::follow;
 use super::options::{AFTER_HELP, ServerArgs};
-use super::render::one_line;
+use super::render::{one_line, plain};
 use super::server_client::{ServerClient, block_on};
 use super::watch::PATIENCE;
 use crate::exit::ExitOutcome;
@@ -83,6 +83,8 @@ pub(crate) fn run(args: &ResultsArgs) -> anyhow::Result<ExitOutcome> {
 async fn print(args: &ResultsArgs, server: &ServerClient) -> anyhow::Result<ExitOutcome> {
     let default = if args.follow { PrintOrder::Completion } else { PrintOrder::Submit };
     let order = args.order.unwrap_or(default);
+    // Before the results: a job that ends meanwhile has more than they are.
+    let unfinished = if args.follow { None } else { unfinished(server, &args.id).await };
     if args.follow && order != PrintOrder::Completion {
         follow(server, &args.id, PATIENCE, |_| {}).await?;
     }
@@ -111,12 +113,26 @@ async fn print(args: &ResultsArgs, server: &ServerClient) -> anyhow::Result<Exit
         }
         cursor = Some(next);
     }
+    if let Some(job) = unfinished {
+        say(format_args!(
+            "{} is not over: {} of {} subtasks have ended; add --follow to wait for the others",
+            plain(&args.id),
+            job.counts.ended(),
+            job.counts.total
+        ));
+    }
     Ok(ExitOutcome::Finished { failed: 0 })
 }
 
 fn has_failed(item: &RawValue) -> anyhow::Result<bool> {
     let outcome: ResultLine = serde_json::from_str(item.get())?;
     Ok(outcome.outcome == "failed")
+}
+
+/// Returns the job if it is not over. An error is reported by the request for its results.
+async fn unfinished(server: &ServerClient, id: &str) -> Option<Job> {
+    let job = server.read::<Job>(&["v1", "jobs", id], &[]).await.ok()?;
+    (!job.state.is_final()).then_some(job)
 }
 
 /// Waits until something of the job has changed, or for a while.

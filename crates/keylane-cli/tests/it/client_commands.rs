@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
+use crate::common::served::{Place, Served};
 use crate::common::{Outcome, feed, finish};
 use crate::mock::{Answer, ID, Mock, job};
 use serde_json::{Value, json};
@@ -117,8 +118,10 @@ fn results_are_printed_page_by_page() {
     assert_eq!(
         mock.lines(),
         [
+            format!("GET /v1/jobs/{ID}"),
             format!("{path}?order=submit&limit=1000"),
             format!("{path}?order=submit&limit=1000&cursor=2"),
+            format!("GET /v1/jobs/{ID}"),
             format!("{path}?order=key&limit=1000"),
             format!("{path}?order=key&limit=1000&cursor=2"),
         ]
@@ -158,11 +161,36 @@ fn logs_are_printed_by_attempt_as_text_and_no_more() {
 #[test]
 fn results_of_a_job_that_goes_on_end_where_it_is() {
     // As the server does it in the order of the ends: there is always a next page.
-    let mock = Mock::start(|request| match request.path.contains("cursor=9") {
-        false => Answer::ok(&json!({"items": [result(0, "succeeded")], "next_cursor": "9"})),
-        true => Answer::ok(&json!({"items": [], "next_cursor": "9"})),
+    let mock = Mock::start(|request| match request.path.contains("/results") {
+        false => Answer::ok(&job("running", 4, 2)),
+        true if request.path.contains("cursor=9") => {
+            Answer::ok(&json!({"items": [], "next_cursor": "9"}))
+        }
+        true => Answer::ok(&json!({"items": [result(0, "succeeded")], "next_cursor": "9"})),
     });
-    assert_eq!(numbers(run(&mock, &["results", ID, "--order", "completion"]).expect(0, &[])), [0]);
+    let outcome = run(&mock, &["results", ID, "--order", "completion"]);
+    let said = format!(
+        "keylane: {ID} is not over: 4 of 10 subtasks have ended; add --follow to wait for the others\n"
+    );
+    assert_eq!((numbers(outcome.expect(0, &[])), outcome.stderr), (vec![0], said));
+}
+
+/// The output was empty, as that of a job without results is.
+#[test]
+fn results_of_a_job_without_any_yet_say_so() {
+    let mut place = Place::new("");
+    let server = Served::start(&place, &[]);
+    let id = server.submit(&["alone", "--key", "ann"]);
+    place.next();
+    for order in ["submit", "completion", "key"] {
+        let outcome = server.run(&["results", &id, "--order", order]);
+        outcome.expect(0, &["is not over: 0 of 1 subtasks have ended; add --follow"]);
+        assert_eq!(outcome.stdout, "");
+    }
+    place.let_end("well");
+    server.run(&["watch", &id]).expect(0, &[]);
+    let outcome = server.run(&["results", &id]);
+    assert_eq!((outcome.stdout.lines().count(), &*outcome.stderr), (1, ""));
 }
 
 #[test]
