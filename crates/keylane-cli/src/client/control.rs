@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use anyhow::ensure;
 use clap::{Args, ValueEnum};
-use keylane_service::wire::{CancelMode, Job, RetryOnly, Timestamp};
+use keylane_service::wire::{CancelMode, Job, JobState, RetryOnly, Timestamp};
 use serde::Serialize;
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -251,6 +251,16 @@ impl JobSelection {
     ) -> anyhow::Result<()> {
         let path = ["v1", "jobs", id, command.what];
         let answer = server.post(&path, command.request).await?;
+        if command.what == "cancel"
+            && let Ok(job) = answer.read::<Job>()
+            && matches!(job.state, JobState::Succeeded | JobState::Failed)
+        {
+            say(format_args!(
+                "{} had already ended as {}; nothing was cancelled",
+                plain(&job.id),
+                job.state.as_str()
+            ));
+        }
         let mut line = match self.json {
             true => one_line(&answer.body),
             false => {

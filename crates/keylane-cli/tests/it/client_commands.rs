@@ -294,6 +294,28 @@ fn jobs_are_steered_one_by_one() {
     assert_eq!(asked, expected);
 }
 
+/// The line had the state, and nothing said that the command had changed nothing.
+#[test]
+fn a_job_that_has_ended_is_not_cancelled_and_the_command_says_so() {
+    for (state, said) in [
+        (
+            "succeeded",
+            format!("keylane: {ID} had already ended as succeeded; nothing was cancelled\n"),
+        ),
+        ("failed", format!("keylane: {ID} had already ended as failed; nothing was cancelled\n")),
+        // By this command or an earlier one: the job is as it was wanted.
+        ("cancelled", String::new()),
+        ("cancelling", String::new()),
+    ] {
+        let mock = Mock::start(move |_| Answer::ok(&job(state, 10, 3)));
+        let outcome = run(&mock, &["cancel", ID]);
+        assert_eq!(outcome.expect(0, &[]).stdout, format!("{ID} {state}\n"));
+        assert_eq!(outcome.stderr, said);
+        let outcome = run(&mock, &["cancel", ID, "--json"]);
+        assert_eq!(outcome.expect(0, &[]).stderr, said);
+    }
+}
+
 #[test]
 fn jobs_that_a_filter_finds_are_listed_first_and_steered_with_yes() {
     let mock = Mock::start(|request| match (&*request.method, request.path.contains("cursor=2")) {
