@@ -98,7 +98,9 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<ExitOutcome> {
         is_latest: args.keys.latest,
         limit_per_key: args.keys.limit_per_key,
     };
-    choice.iter().for_each(|choice| stats.output.say(choice.summary()));
+    if let (Some(choice), Some(log)) = (&choice, &args.logs.log) {
+        stats.output.say(choice.summary(log));
+    }
     let (commands, workers) = (engine.commands(), engine.workers());
     let batches = BatchSubmitter::start(&pool, commands.as_ref(), &plan)?;
     let pace = batches.as_ref().and(args.pace.rate).map(|rate| RecordPace::new(rate.0));

@@ -79,10 +79,17 @@ impl RecordChoice {
         Ok(())
     }
 
-    /// "continuing after 5 records that ended in earlier runs".
-    pub(super) fn summary(&self) -> String {
+    /// "continuing after 5 records that ended in earlier runs". A log without any has perhaps the wrong name.
+    pub(super) fn summary(&self, log: &Path) -> String {
         let failed = self.prior.count(PriorState::Failed);
-        let ended = records(self.prior.count(PriorState::Finished) + failed);
+        let count = self.prior.count(PriorState::Finished) + failed;
+        if count == 0 && self.is_resume {
+            return format!(
+                "the log {} has no record that has ended; starting with the first one",
+                log.display()
+            );
+        }
+        let ended = records(count);
         match (failed, self.is_retry) {
             (0, _) => format!("continuing after {ended} that ended in earlier runs"),
             (failed, true) => {

@@ -439,6 +439,18 @@ fn a_record_that_is_no_command_line_has_failed_in_the_log() {
     stage.verify();
 }
 
+/// The first run said "continuing after 0 records that ended in earlier runs".
+#[test]
+fn a_new_log_is_not_continued_and_is_named() {
+    let stage = Stage::new("a 1\na 2\n");
+    let said =
+        format!("the log {} has no record that has ended; starting", stage.path("log").display());
+    let first = stage.run(&["--resume"], "true");
+    first.expect(0, &[&said]);
+    assert!(!first.stderr.contains("continuing"), "{}", first.stderr);
+    stage.run(&["--resume"], "true").expect(0, &["continuing after 2 records"]);
+}
+
 #[test]
 fn several_and_compressed_files_are_one_input() {
     let stage = Stage::new("a 1\na 2\n");
