@@ -147,8 +147,9 @@ pub(crate) struct ActiveProgress {
 }
 
 impl ActiveProgress {
-    /// Ends the display with the final counts and failures.
-    pub(crate) fn finish(self, stats: &RunStats, ending: ExitOutcome) {
+    /// Ends the display with the final counts and failures. `remedy` is the way to run records that
+    /// were read and not run, or empty.
+    pub(crate) fn finish(self, stats: &RunStats, ending: ExitOutcome, remedy: &str) {
         if let Some((stop, updater)) = self.updater {
             drop(stop);
             // A report that failed must not fail the run.
@@ -176,7 +177,7 @@ impl ActiveProgress {
         }
         if counts.not_run > counts.held {
             let given_up = records(counts.not_run - counts.held);
-            stats.output.say(format_args!("not run: {given_up} already read"));
+            stats.output.say(format_args!("not run: {given_up} that had been read ahead{remedy}"));
         }
         if counts.replaced > 0 {
             stats.output.say(format_args!(

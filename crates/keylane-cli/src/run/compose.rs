@@ -123,7 +123,7 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<ExitOutcome> {
     let engine = Arc::new(engine);
     let ending = RunCoordinator::new(pool.clone(), Arc::clone(&engine), sender).follow(&events);
     engine.children().dismiss();
-    shown.finish(&stats, ending);
+    shown.finish(&stats, ending, resume::remedy(&args));
     engine.report();
     if let Some(trace) = trace {
         trace.write(&pool)?;

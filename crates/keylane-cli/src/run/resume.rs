@@ -104,9 +104,23 @@ impl RecordChoice {
     }
 }
 
-/// Refuses an input that cannot be read twice.
+/// Returns the remedy for records that were read and not run, or nothing if this run cannot be continued.
+pub(super) fn remedy(args: &RunArgs) -> &'static str {
+    if args.logs.continues().is_some() {
+        return "; the same command continues with them";
+    }
+    let can_continue = args.logs.log.is_some()
+        && !args.output.keeps_order()
+        && ensure_can_be_read_again("--resume", args).is_ok();
+    if can_continue { "; the same command with --resume continues with them" } else { "" }
+}
+
+/// Refuses to continue with an input that cannot be read twice.
 pub(super) fn ensure_can_continue(args: &RunArgs) -> anyhow::Result<()> {
-    let Some(option) = args.logs.continues() else { return Ok(()) };
+    args.logs.continues().map_or(Ok(()), |option| ensure_can_be_read_again(option, args))
+}
+
+fn ensure_can_be_read_again(option: &str, args: &RunArgs) -> anyhow::Result<()> {
     ensure!(
         !args.files.is_empty() && !args.files.iter().any(|path| path == Path::new("-")),
         "{option}: standard input cannot be read again from its start, so that its records cannot be compared with the \

@@ -246,7 +246,7 @@ fn an_interrupt_lets_running_batches_finish_and_counts_the_others() {
     fs::write(folder.path().join("gate"), "go\n").unwrap();
     let OpenRun { run, output, mut said, input } = run;
     assert_eq!(output.count(), 0);
-    hears(&mut said, "not run: 3 records already read");
+    hears(&mut said, "not run: 3 records that had been read ahead");
     assert_eq!(finish(run).code, 143);
     drop(input);
 }

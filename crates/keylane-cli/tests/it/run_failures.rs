@@ -206,6 +206,6 @@ fn a_signal_ends_a_run_between_two_attempts() {
     hears(&mut said, "attempt 1 failed");
     // Not INT, which everything that a shell starts in the background ignores.
     kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
-    hears(&mut said, "not run: 2 records already read");
+    hears(&mut said, "not run: 2 records that had been read ahead");
     assert_eq!(finish(child).code, 143);
 }

@@ -177,7 +177,7 @@ fn a_rate_holds_records_back() {
         let mut rest = String::new();
         std::io::Read::read_to_string(&mut stdout, &mut rest).unwrap();
         assert_eq!(rest, "");
-        finish(child).expect(143, &["not run: 1 record already read"]);
+        finish(child).expect(143, &["not run: 1 record that had been read ahead"]);
     }
 }
 

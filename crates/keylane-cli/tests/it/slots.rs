@@ -111,7 +111,7 @@ fn a_delay_is_the_least_time_between_two_starts() {
         let mut rest = String::new();
         stdout.read_to_string(&mut rest).unwrap();
         assert_eq!(rest, "");
-        finish(child).expect(143, &["not run: 1 record already read"]);
+        finish(child).expect(143, &["not run: 1 record that had been read ahead"]);
     }
     run(&["--delay", "1ms", "--key", "1", "--", "true"], numbers(5)).expect(0, &[]);
 }

@@ -113,6 +113,6 @@ fn a_signal_ends_a_run_between_two_attempts_by_workers() {
     let mut said = BufReader::new(child.stderr.take().unwrap());
     hears(&mut said, "attempt 1 failed");
     kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
-    hears(&mut said, "not run: 2 records already read");
+    hears(&mut said, "not run: 2 records that had been read ahead");
     assert_eq!(finish(child).code, 143);
 }

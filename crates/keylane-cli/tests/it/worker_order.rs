@@ -178,7 +178,7 @@ fn a_rate_holds_the_records_of_workers_back() {
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     drop(stdin);
-    finish(child).expect(143, &["not run: 1 record already read"]);
+    finish(child).expect(143, &["not run: 1 record that had been read ahead"]);
 }
 
 #[test]
