@@ -35,6 +35,7 @@ pub(crate) fn improve(refusal: &mut clap::Error, words: &[OsString]) {
     }
     tips.extend(missing_dashes(refusal, words).map(StyledStr::from));
     tips.extend(missing_subcommand(refusal, words).map(StyledStr::from));
+    tips.extend(missing_key(refusal, words).map(StyledStr::from));
     if !tips.is_empty() {
         refusal.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
     }
@@ -80,6 +81,42 @@ fn missing_dashes(refusal: &clap::Error, words: &[OsString]) -> Option<String> {
         .then(|| format!("write -- before the command, as in '{example}'"))
 }
 
+/// The tip for a run without a key, by the format of its input.
+fn missing_key(refusal: &clap::Error, words: &[OsString]) -> Option<String> {
+    let (ErrorKind::MissingRequiredArgument, Some(ContextValue::Strings(missing))) =
+        (refusal.kind(), refusal.get(ContextKind::InvalidArg))
+    else {
+        return None;
+    };
+    if words.get(1)? != "run" || !missing.iter().any(|name| name.starts_with("--key ")) {
+        return None;
+    }
+    let own: Vec<_> = words[2..].iter().map_while(|word| word.to_str()).collect();
+    let own = own.split(|word| *word == "--").next().unwrap_or_default();
+    let is_of = |option: &str, names: &[&str]| {
+        let has_name = |word: &str| {
+            let word =
+                [".gz", ".zst"].iter().find_map(|end| word.strip_suffix(end)).unwrap_or(word);
+            !word.starts_with('-') && names.iter().any(|name| word.ends_with(name))
+        };
+        own.iter().any(|word| *word == option || has_name(word))
+    };
+    let without_given = |options: &str| {
+        let needed = options.split(' ').filter(|option| !own.contains(option));
+        needed.collect::<Vec<_>>().join(" ")
+    };
+    let (options, kept) = if is_of("--csv", &[".csv"]) {
+        ("--csv --header --key COLUMN", "rows with the same value in a column")
+    } else if is_of("--tsv", &[".tsv"]) {
+        ("--tsv --header --key COLUMN", "rows with the same value in a column")
+    } else if is_of("--ndjson", &[".ndjson", ".jsonl"]) {
+        ("--ndjson --key .FIELD", "records with the same value in a field")
+    } else {
+        ("--key 1", "lines with the same first word")
+    };
+    Some(format!("to keep {kept} in order, add '{}'", without_given(options)))
+}
+
 #[cfg(test)]
 mod tests {
     use clap::Parser;
@@ -114,6 +151,24 @@ mod tests {
         }
         for text in ["k run --wrong", "k rum --key 1 -- echo"] {
             assert!(!refused(text).contains(tip), "{text}: {}", refused(text));
+        }
+    }
+
+    #[test]
+    fn a_missing_key_has_an_example_for_the_input() {
+        let rows = "to keep rows with the same value in a column in order, add";
+        for (text, tip) in [
+            ("k run -- echo", "lines with the same first word in order, add '--key 1'".to_owned()),
+            ("k run orders.csv -- echo", format!("{rows} '--csv --header --key COLUMN'")),
+            ("k run --header --csv orders -- echo", format!("{rows} '--key COLUMN'")),
+            ("k run --csv orders.txt -- echo", format!("{rows} '--header --key COLUMN'")),
+            ("k run a.tsv.gz -- cat b.csv", format!("{rows} '--tsv --header --key COLUMN'")),
+            ("k run a.jsonl -- echo", "add '--ndjson --key .FIELD'".to_owned()),
+        ] {
+            assert!(refused(text).contains(&tip), "{text}: {}", refused(text));
+        }
+        for text in ["k run --key 1", "k run --wrong a.csv -- echo"] {
+            assert!(!refused(text).contains("in order, add"), "{text}: {}", refused(text));
         }
     }
 
