@@ -54,8 +54,9 @@ pub(crate) fn enter() -> Option<ExitCode> {
     if words.next()? != WORD {
         return None;
     }
-    let error = become_command(&words.next()?, words);
-    say(&format!("the command was not run: {error}"));
+    let (limits, program) = (words.next()?, words.next()?);
+    let error = become_command(&limits, &program, words);
+    say(&format!("the command `{}` was not run: {error}", program.display()));
     Some(ExitCode::from(match error.kind() {
         io::ErrorKind::NotFound
         | io::ErrorKind::PermissionDenied
@@ -65,8 +66,11 @@ pub(crate) fn enter() -> Option<ExitCode> {
     }))
 }
 
-fn become_command(limits: &OsStr, mut words: impl Iterator<Item = OsString>) -> io::Error {
-    let Some(program) = words.next() else { return io::ErrorKind::InvalidInput.into() };
+fn become_command(
+    limits: &OsStr,
+    program: &OsStr,
+    words: impl Iterator<Item = OsString>,
+) -> io::Error {
     let limits = limits.to_string_lossy();
     for limit in limits.split_terminator(',') {
         let parsed = limit.split_once('=').and_then(|(name, most)| {

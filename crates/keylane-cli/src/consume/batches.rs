@@ -83,10 +83,12 @@ impl CommandHandler {
     fn handle_all(&self, (batch, lines): RecordLines<'_>) -> Result<(), NotHandled> {
         let (first, last) = (&batch[0], &batch[batch.len() - 1]);
         let mut command = self.command(first)?;
+        let input = keylane_process::whole_input(&lines);
+        let input = input.map_err(|cause| NotHandled::not_run(&command, cause))?;
         command
             .env("KEYLANE_LAST_POSITION", last.position().to_string())
             .env("KEYLANE_COUNT", batch.len().to_string())
-            .stdin(keylane_process::whole_input(&lines).map_err(NotHandled::NotRun)?);
+            .stdin(input);
         self.run(&mut command, first)
     }
 }

@@ -49,7 +49,11 @@ pub(super) enum NotHandled {
         refused: bool,
     },
     #[error(fmt = not_run)]
-    NotRun(#[source] io::Error),
+    NotRun {
+        program: String,
+        #[source]
+        cause: io::Error,
+    },
     #[error(transparent)]
     NotWritten(#[from] NotWritten),
     #[error(transparent)]
@@ -83,14 +87,20 @@ pub(super) enum NotHandled {
     NoAnswer(#[source] reqwest::Error),
 }
 
+impl NotHandled {
+    pub(super) fn not_run(command: &Command, cause: io::Error) -> Self {
+        NotHandled::NotRun { program: command.get_program().display().to_string(), cause }
+    }
+}
+
 fn exit(what: &str, said: &str, _: &bool, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     f.write_str(what)?;
     write_said(said, f)
 }
 
 /// The cause follows, as the source of the error.
-fn not_run(cause: &io::Error, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    f.write_str("the command was not run")?;
+fn not_run(program: &str, cause: &io::Error, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    write!(f, "the command `{program}` was not run")?;
     match is_no_argument(cause) {
         true => f.write_str(
             ", because the payload or the key cannot be an argument; `--payload stdin` gives it the payload on \
@@ -124,7 +134,7 @@ pub(super) fn classify(failure: &AttemptFailure) -> FailureClass {
         Some(NotHandled::NotWritten(_)) => return FailureClass::NotWritten,
         Some(NotHandled::Exit { refused, .. }) => *refused,
         // The record's bytes are not valid as a command line.
-        Some(NotHandled::NotRun(error)) => is_no_argument(error),
+        Some(NotHandled::NotRun { cause, .. }) => is_no_argument(cause),
         Some(
             NotHandled::Unfit(_)
             | NotHandled::Payload(_)
@@ -237,7 +247,7 @@ impl CommandHandler {
         command.env("KEYLANE_SLOT", slot.number.to_string());
         let watch = |ender| end_when_cancelled(attempt, ender);
         let ended = process::run_once(&self.children, command, &self.output, self.timeout, watch);
-        let ended = ended.map_err(NotHandled::NotRun)?;
+        let ended = ended.map_err(|cause| NotHandled::not_run(command, cause))?;
         let result = succeeded(&ended);
         // However it ended: the policy for that could have the record done.
         ended.written?;
@@ -252,7 +262,7 @@ impl CommandHandler {
         let watch = |ender| end_when_cancelled(attempt, ender);
         let ended =
             process::ask_once(&self.children, &mut command, &self.output, self.timeout, watch);
-        let ended = ended.map_err(NotHandled::NotRun)?;
+        let ended = ended.map_err(|cause| NotHandled::not_run(&command, cause))?;
         succeeded(&ended).map(|()| ended.written)
     }
 
@@ -265,7 +275,8 @@ impl CommandHandler {
             PayloadAs::Stdin => keylane_process::whole_input(attempt.payload()),
             PayloadAs::Json => keylane_process::whole_input(&metadata::envelope(attempt)),
         };
-        command.stdin(payload.map_err(NotHandled::NotRun)?);
+        let payload = payload.map_err(|cause| NotHandled::not_run(&command, cause))?;
+        command.stdin(payload);
         Ok(command)
     }
 

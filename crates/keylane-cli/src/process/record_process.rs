@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
+use std::fmt::Display;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -176,7 +177,7 @@ impl RecordProcessRunner {
     /// Ends the run: no other batch would get an input either.
     fn no_input(&self, error: &io::Error) -> Remains {
         self.stop(anyhow!("cannot give a batch to its command: {}", why_not_started(error)));
-        Remains::lost(format!("the command was not run: {error}"))
+        Remains::lost(format!("{} was not run: {error}", self.program()))
     }
 
     /// Fails a record whose bytes are not a valid command line; a program that cannot be run would
@@ -194,7 +195,7 @@ impl RecordProcessRunner {
             }
             _ => {
                 self.stop(self.cannot_run(&error));
-                return Remains::lost(format!("the command was not run: {error}"));
+                return Remains::lost(format!("{} was not run: {error}", self.program()));
             }
         };
         let failure = AttemptFailure { why: why.clone(), is_final };
@@ -202,8 +203,12 @@ impl RecordProcessRunner {
     }
 
     fn cannot_run(&self, error: &io::Error) -> anyhow::Error {
-        let program = self.program.as_deref().unwrap_or_else(|| "the command".as_ref()).display();
-        anyhow!("cannot run {program}: {}", why_not_started(error))
+        anyhow!("cannot run {}: {}", self.program(), why_not_started(error))
+    }
+
+    /// Path of the program in messages; one of the record may have any.
+    fn program(&self) -> impl Display {
+        self.program.as_deref().unwrap_or_else(|| "the command".as_ref()).display()
     }
 
     /// Ends the run.

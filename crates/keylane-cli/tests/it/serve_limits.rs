@@ -8,6 +8,7 @@ fn commands_of_a_kind_with_limits_have_them_and_others_have_not() {
         "[kinds.few]\ncommand = [\"sh\", \"-c\", \"echo $0 $(ulimit -n; ulimit -t)\", \"{}\"]\n\
          limits = { files = 77, cpu = \"60s\" }\nattempts = 1\n\
          [kinds.gone]\ncommand = [\"no-such-program\"]\nlimits = { files = 77 }\n\
+         [kinds.gone-too]\ncommand = [\"no-such-program\"]\n\
          [kinds.plain]\ncommand = [\"sh\", \"-c\", \"ulimit -n\"]\nattempts = 1\n",
     );
     let server = Served::start(&place, &[]);
@@ -21,5 +22,8 @@ fn commands_of_a_kind_with_limits_have_them_and_others_have_not() {
     assert!(!plain.contains("\"result\":77"), "{plain}");
     // At its first attempt.
     let gone = of("gone", 1);
-    assert!(gone.contains("the command was not run") && gone.contains("\"attempt\":1"), "{gone}");
+    let said = "the command `no-such-program` was not run: No such file";
+    assert!(gone.contains(said) && gone.contains("\"attempt\":1"), "{gone}");
+    let gone = of("gone-too", 1);
+    assert!(gone.contains(said) && gone.contains("\"attempt\":1"), "{gone}");
 }

@@ -113,6 +113,11 @@ impl CommandHandler {
         self
     }
 
+    /// Returns the name of the program in messages.
+    pub(super) fn program(&self) -> String {
+        self.words[0].display().to_string()
+    }
+
     /// Prepares the process, with the arguments of `attempt` if there is one.
     ///
     /// # Errors
@@ -228,16 +233,20 @@ impl Handler for CommandHandler {
                 None => command.env_remove(name),
             };
         }
-        Box::pin(run(command, attempt))
+        Box::pin(run(command, self.program(), attempt))
     }
 }
 
-async fn run(mut command: tokio::process::Command, attempt: Attempt) -> AttemptResult {
+async fn run(
+    mut command: tokio::process::Command,
+    program: String,
+    attempt: Attempt,
+) -> AttemptResult {
     // Written before the start: the command gets the whole input even if this process dies.
-    let input = whole_input(&attempt.payload).map_err(|error| not_run(&error))?;
+    let input = whole_input(&attempt.payload).map_err(|error| not_run(&program, &error))?;
     command.stdin(input).env("KEYLANE_PAYLOAD_BYTES", attempt.payload.len().to_string());
-    let mut group =
-        ProcessGroup::start(&mut command, &attempt.children).map_err(|error| not_run(&error))?;
+    let mut group = ProcessGroup::start(&mut command, &attempt.children)
+        .map_err(|error| not_run(&program, &error))?;
     // Closes the descriptor of the payload.
     drop(command);
     let stdout = group.child().stdout.take().expect("stdout is piped");
@@ -310,8 +319,8 @@ fn answer(status: ExitStatus, printed: Option<Vec<u8>>, said: &[u8]) -> AttemptR
 }
 
 /// Classifies a start error: a program that is missing or not executable is a lasting failure.
-pub(super) fn not_run(error: &io::Error) -> AttemptFailure {
-    let text = format!("the command was not run: {error}");
+pub(super) fn not_run(program: &str, error: &io::Error) -> AttemptFailure {
+    let text = format!("the command `{program}` was not run: {error}");
     match error.kind() {
         io::ErrorKind::NotFound
         | io::ErrorKind::PermissionDenied

@@ -209,8 +209,8 @@ impl WorkerPool {
     async fn hire(&self, children: &Registry) -> Result<WorkerProcess, AttemptFailure> {
         let mut command = self.command.prepare(None)?;
         command.stderr(std::process::Stdio::inherit());
-        let mut group =
-            ProcessGroup::start(&mut command, children).map_err(|error| not_run(&error))?;
+        let mut group = ProcessGroup::start(&mut command, children)
+            .map_err(|error| not_run(&self.command.program(), &error))?;
         let stdin = group.child().stdin.take().expect("stdin is piped");
         let stdout = BufReader::new(group.child().stdout.take().expect("stdout is piped"));
         let mut worker = WorkerProcess { group, stdin, stdout, tasks: 0 };
