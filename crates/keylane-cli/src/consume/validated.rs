@@ -185,6 +185,8 @@ pub(super) enum FailureClass {
 impl ConsumePlan {
     pub(super) fn new(mut settings: ConsumeSettings) -> Result<Self, InvalidSettings> {
         settings.client = Some(client(&settings)?);
+        // In the order in which they are written: a configuration without either lacks the source first.
+        let source = source(&settings)?;
         let handler = handler(&settings)?;
         let policy = policy(&settings)?;
         let client = settings.client.clone().unwrap_or_default();
@@ -213,7 +215,6 @@ impl ConsumePlan {
         let keys = PlannedKeys::new(&settings, order, &pace);
         let keys = keys.or_else(|(setting, what)| wrong(setting, what))?;
         let payload = payload(&settings)?;
-        let source = source(&settings)?;
         let shutdown_timeout = span(settings.shutdown_timeout, 30);
         if let PlannedSource::Kafka(member) = &source {
             member.check_times(shutdown_timeout)?;

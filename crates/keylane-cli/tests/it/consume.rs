@@ -545,6 +545,11 @@ fn settings_without_sense_are_refused_before_anything_starts() {
     let refused =
         |words: &[&str], why: &str| run(&folder, "consume", words, "").expect(255, &[why]).code;
     refused(&["--", "true"], "there is no source");
+    refused(&[], "there is no source");
+    // The handler was missed first, although it is written last.
+    let example = run(&folder, "config", &["example"], "");
+    fs::write(folder.path().join("example.toml"), &example.stdout).unwrap();
+    refused(&["--config", "example.toml"], "there is no source");
     refused(&["journal:j", "--", "true"], "add --group NAME");
     refused(&["journal:j", "--group", "g"], "the records have no handler");
     refused(&["file:x", "--", "true"], "lines have no key of their own");
