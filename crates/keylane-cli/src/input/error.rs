@@ -45,7 +45,9 @@ pub(crate) enum RecordFlaw {
     NoRow,
     #[error("it has more than one row; give each row a record of its own")]
     SeveralRows,
-    #[error("the header line is missing; drop --header if the input has none")]
+    #[error(
+        "the header line is missing, because the input has no rows; leave out --header for an input without a header"
+    )]
     NoHeader,
     #[error(
         "its header `{found}` differs from that of {first}, `{expected}`; give all files the same \

@@ -31,8 +31,13 @@ fn a_table_that_lacks_its_header_is_refused() {
         &["--csv", "--header", "--key", "a"],
         "",
         &[],
-        &["standard input:1: the header line is missing"],
+        &["standard input:1: the header line is missing, because the input has no rows"],
     );
+    let folder = tempfile::tempdir().unwrap();
+    let empty = folder.path().join("empty.csv");
+    fs::write(&empty, "\n").unwrap();
+    let words = ["--csv", "--header", "--key", "a", empty.to_str().unwrap(), "--", "true"];
+    run(&words, "").expect(255, &["empty.csv:1: the header line is missing"]);
 }
 
 #[test]
