@@ -18,6 +18,8 @@ struct Shared {
     /// Port of this machine to which new connections lead.
     to: AtomicU16,
     has_ended: AtomicBool,
+    /// Whether the next answer of PostgreSQL to a commit is lost.
+    loses_commit: AtomicBool,
     connections: Mutex<Vec<Forwarded>>,
 }
 
@@ -41,6 +43,7 @@ impl Forwarder {
         let shared = Arc::new(Shared {
             to: to.into(),
             has_ended: AtomicBool::new(false),
+            loses_commit: AtomicBool::new(false),
             connections: Mutex::default(),
         });
         let accepting = Arc::clone(&shared);
@@ -75,6 +78,12 @@ impl Forwarder {
         }
     }
 
+    /// Cuts a connection instead of forwarding the next answer of PostgreSQL to a commit, which has then
+    /// taken effect.
+    pub fn lose_next_commit(&self) {
+        self.shared.loses_commit.store(true, Ordering::SeqCst);
+    }
+
     /// Drops what arrives on the connections that are open, without closing them. New ones work.
     pub fn silence(&self) {
         for connection in self.shared.connections.lock().expect("no panic").iter() {
@@ -93,7 +102,7 @@ impl Drop for Forwarder {
 
 impl Shared {
     /// Connects a client to the server. If that is away, the client is cut off.
-    fn forward(&self, client: TcpStream) {
+    fn forward(self: &Arc<Self>, client: TcpStream) {
         let Ok(server) = TcpStream::connect(("127.0.0.1", self.to.load(Ordering::SeqCst))) else {
             return;
         };
@@ -110,16 +119,32 @@ impl Shared {
             .lock()
             .expect("no panic")
             .push(Forwarded { ends, is_silent: Arc::clone(&is_silent) });
-        let silent = Arc::clone(&is_silent);
-        thread::spawn(move || copy(from_client, to_server, &silent));
-        thread::spawn(move || copy(from_server, to_client, &is_silent));
+        let (silent, shared) = (Arc::clone(&is_silent), Arc::clone(self));
+        thread::spawn(move || copy(from_client, to_server, &silent, |_| false));
+        thread::spawn(move || {
+            copy(from_server, to_client, &is_silent, |bytes| shared.loses(bytes))
+        });
+    }
+
+    /// Returns whether the answer of a server is lost, with its connection.
+    fn loses(&self, answer: &[u8]) -> bool {
+        let is_commit = answer.windows(7).any(|part| part == b"COMMIT\0");
+        is_commit && self.loses_commit.swap(false, Ordering::SeqCst)
     }
 }
 
-/// Copies bytes until one of both ends closes, and then closes the other one.
-fn copy(mut from: TcpStream, mut to: TcpStream, is_silent: &AtomicBool) {
+/// Copies bytes until one of both ends closes or these bytes `cut` the connection, and then closes both.
+fn copy(
+    mut from: TcpStream,
+    mut to: TcpStream,
+    is_silent: &AtomicBool,
+    cut: impl Fn(&[u8]) -> bool,
+) {
     let mut bytes = [0; 16 << 10];
     while let Ok(length @ 1..) = from.read(&mut bytes) {
+        if cut(&bytes[..length]) {
+            break;
+        }
         let passes = !is_silent.load(Ordering::SeqCst);
         if passes && to.write_all(&bytes[..length]).is_err() {
             break;

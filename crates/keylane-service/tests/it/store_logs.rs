@@ -247,3 +247,14 @@ fn a_store_of_the_fourth_layout_is_brought_forward() {
     assert_eq!(store.logs(job, 1).unwrap(), [log(1, 4)]);
     assert_eq!(store.check().unwrap().damage, []);
 }
+
+#[test]
+fn the_oldest_logs_of_a_subtask_make_room_for_later_ones() {
+    let (_folder, path) = place();
+    let store = new_store(&path);
+    let job = accepted(&store, 1);
+    say(&store, job, (0..32).map(|fence| log(0, fence)));
+    assert_eq!(store.logs(job, 0).unwrap(), (0..32).map(|fence| log(0, fence)).collect::<Vec<_>>());
+    say(&store, job, [log(0, 32)]);
+    assert_eq!(store.logs(job, 0).unwrap(), (1..33).map(|fence| log(0, fence)).collect::<Vec<_>>());
+}

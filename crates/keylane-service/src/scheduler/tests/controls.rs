@@ -3,9 +3,10 @@
 use super::{job, names, scheduler, start_all, subtask};
 use crate::JobNumber;
 use crate::scheduler::{
-    AcceptResult, JobFailurePolicy, JobOutcome, KeyFailurePolicy, KeyHeadError, RunEnd, Step,
-    SubtaskFate, UnfinishedState, WaitReason,
+    AcceptResult, JobFailurePolicy, JobOutcome, KeyFailurePolicy, KeyHeadError, RunEnd, Scheduler,
+    SchedulerSettings, Step, SubtaskFate, UnfinishedState, WaitReason,
 };
+use keylane_allocate::JobPolicy;
 
 #[test]
 fn a_rollup_waits_for_all_its_keys_and_delays_nobody_else() {
@@ -213,4 +214,28 @@ fn a_restored_subtask_without_an_attempt_left_fails_and_says_how_many_it_drops()
     assert_eq!(accepted.failed, [Step::Subtask(0)]);
     assert_eq!((accepted.dropped, accepted.over), (3, Some(JobOutcome::Failed)));
     scheduler.check_empty();
+}
+
+#[test]
+fn a_ready_subtask_is_told_whether_it_starts_at_once_or_how_many_jobs_come_before() {
+    let settings = SchedulerSettings { order: JobPolicy::Balanced, ..SchedulerSettings::new(1) };
+    let mut scheduler = Scheduler::new(settings);
+    let reason = |scheduler: &Scheduler, number: u64| {
+        scheduler.waiting_because(JobNumber(number)).unwrap()[0].reason.clone()
+    };
+    scheduler.accept(job(1, &[""; 2]), 0);
+    assert_eq!(reason(&scheduler, 1), WaitReason::Starting);
+    scheduler.poll_start(0).unwrap();
+    let waits = reason(&scheduler, 1);
+    assert_eq!(waits, WaitReason::NoSlot { running: 1, slots: 1, ahead: Some(0) });
+}
+
+#[test]
+fn as_many_decisions_are_kept_as_is_set() {
+    let settings = SchedulerSettings { decisions_kept: 2, ..SchedulerSettings::new(9) };
+    let mut scheduler = Scheduler::new(settings);
+    scheduler.accept(job(1, &[""; 3]), 0);
+    start_all(&mut scheduler, 0);
+    let kept: Vec<Step> = scheduler.decisions(9).map(|decision| decision.start.step).collect();
+    assert_eq!(kept, [Step::Subtask(1), Step::Subtask(2)]);
 }

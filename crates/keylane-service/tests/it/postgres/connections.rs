@@ -52,6 +52,22 @@ fn connections_that_are_cut_under_load_lose_and_repeat_no_change() {
 }
 
 #[test]
+fn a_commit_whose_answer_is_lost_has_taken_effect_once() {
+    let Some(server) = or_skip(PostgresServer::start()) else { return };
+    let forwarder = Forwarder::start(server.port());
+    let node = Node::by(forwarder.port());
+    let (store, _) = node.open();
+    let job = accepted(&store, 3);
+    for number in 0..2 {
+        forwarder.lose_next_commit();
+        end_one(&store, job, number).unwrap();
+    }
+    drop(store);
+    let (_store, mut recovered) = node.open();
+    assert_eq!(waiting(&recovered.next_job().unwrap().unwrap()), [(2, 0)]);
+}
+
+#[test]
 fn connections_that_say_nothing_more_are_replaced() {
     let Some(server) = or_skip(PostgresServer::start()) else { return };
     let forwarder = Forwarder::start(server.port());

@@ -58,6 +58,20 @@ fn a_node_whose_store_was_taken_over_writes_nothing_more() {
     end(&second, accepted(&second, 2)).unwrap();
 }
 
+/// Its heartbeat tells it.
+#[test]
+fn a_node_that_writes_nothing_learns_that_its_store_was_taken_over() {
+    let Some(server) = or_skip(PostgresServer::start()) else { return };
+    let (first, _) = Node::new(&server).open();
+    assert!(first.lost().is_none());
+    let _ = server.query("UPDATE keylane.term SET node = NULL; DELETE FROM keylane.heartbeat");
+    let (_second, _) = Node::new(&server).open();
+    while first.lost().is_none() {
+        thread::yield_now();
+    }
+    assert!(!first.may_start_work());
+}
+
 /// As a server's, that stood still in the midst of a write.
 #[test]
 fn a_transaction_that_holds_the_owners_row_delays_no_takeover() {
