@@ -102,7 +102,7 @@ fn waiting_subtasks_are_counted_by_reason() {
 /// Numbers of subtasks by the reason for which a job waits, of those that are not ready.
 fn explained(scheduler: &Scheduler, job: u64) -> Vec<u64> {
     let reasons = scheduler.waiting_because(JobNumber(job)).unwrap();
-    reasons.iter().map(|because| u64::from(because.subtasks)).collect()
+    reasons.iter().map(|because| because.subtasks).collect()
 }
 
 #[test]
