@@ -1,6 +1,7 @@
 //! G2, G9 and G10: partitions are assigned, revoked and lost; a consumer stops in time; and a late
 //! answer does not count.
 
+use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -9,9 +10,11 @@ use std::time::{Duration, Instant};
 use crate::consuming::{
     Book, Dice, Door, PATIENCE, Watched, eventually, keyed, number, partition_status, quick, status,
 };
+use keylane::Rate;
 use keylane_stream::Position;
 use keylane_stream::consumer::{
-    Ack, Attempt, AttemptFailure, Consumer, ConsumerBuilder, PauseReason, StopReason,
+    Ack, Attempt, AttemptFailure, Consumer, ConsumerBuilder, PartitionStatus, PauseReason,
+    StopReason,
 };
 use keylane_stream::memory::MemoryStream;
 use keylane_stream::retry::{Backoff, Jitter, OnExhausted, RetryLimit, RetryPolicy, RetryRule};
@@ -189,6 +192,63 @@ fn a_partition_that_comes_back_begins_anew() {
     assert_eq!(began.get(), [(0, 1), (0, 2), (1, 2)]);
     let ended = consumer.stop(PATIENCE);
     assert_eq!((ended.counts.handled, ended.counts.fenced), (2, 1));
+}
+
+/// Lets the first of two partitions go while its records wait for their turns, and expects that they
+/// take no start of the rate from those of the other partition.
+fn expect_no_start_taken(
+    order: fn(ConsumerBuilder) -> ConsumerBuilder,
+    go: fn(&MemoryStream, usize),
+    has_gone: fn(&[PartitionStatus]) -> bool,
+) {
+    let stream = MemoryStream::new("t", 2);
+    let (door, began) = (Door::closed(), Watched::new(Vec::new()));
+    let (passes, begins) = (door.clone(), began.clone());
+    // The first record takes one of the two starts of an hour.
+    let rate = Rate::per_hour(1).burst(2);
+    let consumer = Consumer::builder(stream.source()).threads(1).rate(rate);
+    let consumer = order(consumer).shutdown_timeout(PATIENCE).start(move |attempt: &Attempt| {
+        begins.change(|began| began.push(number(attempt)));
+        passes.pass();
+        Ok::<_, AttemptFailure>(())
+    });
+    let consumer = consumer.unwrap();
+    partition_status(&consumer, 1);
+    stream.push_all(0, [keyed("a", 0), keyed("b", 1), keyed("c", 2)]);
+    began.until(|began| began.len() == 1);
+    eventually(|| partition_status(&consumer, 0).in_flight == 3);
+    let other = stream.source();
+    go(&stream, other.member());
+    eventually(|| has_gone(&status(&consumer).partitions));
+    stream.push(1, keyed("d", 3));
+    eventually(|| partition_status(&consumer, 1).in_flight == 1);
+    door.open();
+    began.until(|began| began.len() == 2);
+    assert_eq!(began.get(), [0, 3]);
+    consumer.stop(PATIENCE);
+}
+
+/// Orders whose records wait in lanes of different kinds.
+const ORDERS: [fn(ConsumerBuilder) -> ConsumerBuilder; 3] = [
+    |builder| builder,
+    |builder| builder.limit_per_key(NonZeroU16::new(2).unwrap()),
+    ConsumerBuilder::unordered,
+];
+
+#[test]
+fn records_of_a_revoked_partition_take_no_start_of_the_rate_from_others() {
+    for order in ORDERS {
+        let is_closing = |held: &[PartitionStatus]| held[0].paused_by == Some(PauseReason::Closing);
+        expect_no_start_taken(order, |stream, member| stream.move_to(0, member), is_closing);
+    }
+}
+
+#[test]
+fn records_of_a_lost_partition_take_no_start_of_the_rate_from_others() {
+    for order in ORDERS {
+        let is_lost = |held: &[PartitionStatus]| held.len() == 1;
+        expect_no_start_taken(order, |stream, member| stream.steal_for(0, member), is_lost);
+    }
 }
 
 #[test]

@@ -37,13 +37,19 @@ impl Coordinator {
             let Some(state) = self.slots[*slot].as_mut() else { continue };
             state.close();
             self.shared.timer.purge(state.assignment.epoch);
-            if self.lanes.has_rates() {
-                // They would not start, but each would take its time from others.
-                let order = (&self.config.order, self.config.unkeyed);
-                state.lanes(order).iter().for_each(|lane| self.lanes.withdraw(lane));
-            }
+            self.withdraw(*slot);
         }
         self.revocations.push(Revocation { slots, release, stage });
+    }
+
+    /// Drops the records of a closed partition that wait for the rates: they would not start, but each
+    /// would take its time from others.
+    pub(super) fn withdraw(&self, slot: usize) {
+        let Some(state) = self.slots[slot].as_ref().filter(|_| self.lanes.has_rates()) else {
+            return;
+        };
+        let order = (&self.config.order, self.config.unkeyed);
+        state.lanes(order).iter().for_each(|lane| self.lanes.withdraw(lane));
     }
 
     /// Stops the consumer if no partition can make progress any more.

@@ -131,6 +131,10 @@ impl Coordinator {
         self.forced.extend(assignments.map(|state| state.assignment.clone()));
         self.forced_until = self.now() + FORCED_END_TIMEOUT;
         for slot in slots {
+            // Lanes over all partitions also have records of the others.
+            if !self.config.order.is_over_partitions() {
+                self.withdraw(slot);
+            }
             self.drop_partition(slot);
         }
     }

@@ -106,7 +106,10 @@ impl PartitionState {
             match order.lane_of(&entry.context.delivered, slot, unkeyed) {
                 RecordLane::Lane(lane) => vec![lane],
                 RecordLane::Set(claims) => claims.exclusive,
-                RecordLane::Unordered | RecordLane::Rejected(_) => Vec::new(),
+                RecordLane::Unordered => {
+                    vec![LaneId::Record { slot, position: entry.position() }]
+                }
+                RecordLane::Rejected(_) => Vec::new(),
             }
         });
         lanes.collect()
