@@ -77,6 +77,27 @@ fn too_many_behind_a_stuck_key_hold_up_their_partition_alone() {
 }
 
 #[test]
+fn a_partition_that_is_full_again_from_its_buffer_stays_paused() {
+    let stream = MemoryStream::new("t", 2);
+    // The limit lets half of the stuck ones in; the others are buffered, and take the free places.
+    stream.push_all(0, (0..10).map(|number| keyed(number, number)));
+    stream.push_all(0, (10..30).map(|number| keyed("stuck", number)));
+    let door = Door::closed();
+    let consumer = builder(&stream).max_in_flight(20, usize::MAX);
+    let consumer = consumer.start(stuck_at(&door)).unwrap();
+    let first = || partition_status(&consumer, 0);
+    eventually(|| (first().in_flight, first().buffered) == (20, 0));
+    assert_eq!(status(&consumer).counts.handled, 10);
+    stream.push_all(0, (30..35).map(|number| keyed("stuck", number)));
+    stream.push(1, keyed("another", 0));
+    eventually(|| status(&consumer).counts.handled == 11);
+    assert_eq!((first().in_flight, first().buffered), (20, 0));
+    door.open();
+    eventually(|| status(&consumer).counts.handled == 36);
+    consumer.stop(PATIENCE);
+}
+
+#[test]
 fn bytes_are_bounded_and_one_record_always_goes() {
     let stream = MemoryStream::new("t", 1);
     let large =
@@ -142,17 +163,28 @@ fn a_map_that_could_outgrow_its_limit_holds_up_its_partition() {
 #[test]
 fn a_destination_with_less_room_than_it_said_gets_a_shorter_map() {
     let stream = MemoryStream::new("t", 1);
-    stream.push(0, keyed("stuck", 0));
-    stream.push_all(0, (1..100).map(|number| keyed(number, number)));
-    stream.refuse_commits(Some(CommitError::TooLong));
+    stream.push_all(
+        0,
+        (0..2_000_u64).map(|number| match number % 3 {
+            0 => keyed("stuck", number),
+            _ => keyed(number, number),
+        }),
+    );
     let door = Door::closed();
     let consumer = builder(&stream).commit(Duration::ZERO, 1).start(stuck_at(&door)).unwrap();
+    let length = || stream.committed(0).encode(b"t").len();
+    eventually(|| stream.committed(0).end() == Position::new(2_000));
+    eventually(|| status(&consumer).counts.handled == 1_333);
+    assert!(length() > 4 * OffsetMapLimit::MIN_CHARACTERS, "{} characters", length());
+    stream.refuse_commits(Some(CommitError::TooLong));
+    stream.push(0, keyed("another", 2_000));
     eventually(|| status(&consumer).counts.failed_commits >= 8);
+    let before = status(&consumer).counts.commits;
     stream.refuse_commits(None);
-    eventually(|| stream.committed(0).end() == Position::new(100));
-    assert!(stream.committed(0).encode(b"t").len() <= OffsetMapLimit::MIN_CHARACTERS);
+    eventually(|| status(&consumer).counts.commits > before);
+    assert!(length() <= OffsetMapLimit::MIN_CHARACTERS, "{} characters", length());
     door.open();
-    eventually(|| stream.committed(0).watermark() == Position::new(100));
+    eventually(|| stream.committed(0).watermark() == Position::new(2_001));
     consumer.stop(PATIENCE);
 }
 

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use crate::consuming::{Dice, Door, Watched, eventually, quick, status};
+use crate::consuming::{Dice, Door, Watched, eventually, partition_status, quick, status};
 use keylane_stream::consumer::{
     Attempt, AttemptFailure, BatchBy, BatchConfig, Consumer, ConsumerBuilder, RecordClaims,
-    StartError, StopReason,
+    StartError, StopReason, WaitReason,
 };
 use keylane_stream::memory::MemoryStream;
 use keylane_stream::retry::{OnExhausted, RetryPolicy};
@@ -164,6 +164,36 @@ fn a_stopped_record_holds_all_that_comes_after_it_and_nothing_else() {
     assert!(stream.committed(0).is_done(Position::new(3)));
     assert!(stream.committed(1).is_done(Position::new(1)));
     assert!(!stream.committed(1).is_done(Position::new(3)));
+}
+
+#[test]
+fn a_record_stays_behind_a_stopped_one_of_another_partition_when_a_further_one_stops() {
+    let stream = MemoryStream::new("t", 2);
+    let handle = |attempt: &Attempt| match text(attempt).starts_with("bad") {
+        true => Err(AttemptFailure::from("bad")),
+        false => Ok(()),
+    };
+    let consumer = builder(stream.source(), OnExhausted::StopKey).start(handle).unwrap();
+    let blocked = |partition| partition_status(&consumer, partition).blocked_count;
+    let stopped = || {
+        let records = partition_status(&consumer, 1).blocked;
+        records.iter().filter(|record| record.reason == WaitReason::Stopped).count()
+    };
+    stream.push(1, Record::without_key("bad a"));
+    eventually(|| stopped() == 1);
+    // It comes first by its partition, and second by its time.
+    stream.push(0, Record::without_key("a b"));
+    eventually(|| blocked(0) == 1);
+    stream.push(1, Record::without_key("bad2 c"));
+    eventually(|| stopped() == 2);
+    let waits = partition_status(&consumer, 0).blocked.into_iter().map(|record| record.reason);
+    assert_eq!(waits.collect::<Vec<_>>(), [WaitReason::BehindStopped(Position::ZERO)]);
+    stream.push(0, Record::without_key("b"));
+    eventually(|| blocked(0) == 2);
+    stream.exhaust();
+    let ended = consumer.wait();
+    assert!(matches!(ended.reason, StopReason::Exhausted), "{}", ended.reason);
+    assert_eq!((ended.counts.handled, ended.stopped.len()), (0, 2));
 }
 
 #[test]

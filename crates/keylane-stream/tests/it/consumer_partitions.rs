@@ -14,7 +14,7 @@ use keylane::Rate;
 use keylane_stream::Position;
 use keylane_stream::consumer::{
     Ack, Attempt, AttemptFailure, Consumer, ConsumerBuilder, PartitionStatus, PauseReason,
-    StopReason,
+    RecordClaims, StopReason,
 };
 use keylane_stream::memory::MemoryStream;
 use keylane_stream::retry::{Backoff, Jitter, OnExhausted, RetryLimit, RetryPolicy, RetryRule};
@@ -192,6 +192,40 @@ fn a_partition_that_comes_back_begins_anew() {
     assert_eq!(began.get(), [(0, 1), (0, 2), (1, 2)]);
     let ended = consumer.stop(PATIENCE);
     assert_eq!((ended.counts.handled, ended.counts.fenced), (2, 1));
+}
+
+/// Records that share a key or have none hold up no other, but their own repetition.
+#[test]
+fn a_record_in_no_order_does_not_run_twice_at_a_time_in_a_reassigned_partition() {
+    let orders: [fn(ConsumerBuilder) -> ConsumerBuilder; 2] =
+        [ConsumerBuilder::unordered, |builder| {
+            let shared = vec![b"a".to_vec()];
+            builder.by_keys(move |_| RecordClaims { shared: shared.clone(), ..Default::default() })
+        }];
+    for order in orders {
+        let stream = MemoryStream::new("t", 1);
+        stream.push(0, keyed("a", 0));
+        let (door, began) = (Door::closed(), Watched::new(Vec::new()));
+        let (passes, begins) = (door.clone(), began.clone());
+        let consumer = order(builder(&stream).threads(2)).start(move |attempt: &Attempt| {
+            begins.change(|began| began.push((number(attempt), attempt.epoch())));
+            if attempt.epoch() == 1 {
+                passes.pass();
+            }
+            Ok::<_, AttemptFailure>(())
+        });
+        let consumer = consumer.unwrap();
+        began.until(|began| began.len() == 1);
+        stream.steal_for(0, 0);
+        eventually(|| partition_status(&consumer, 0).epoch == 2);
+        // The free worker gets it after the first record.
+        stream.push(0, keyed("b", 1));
+        began.until(|began| began.len() == 2);
+        door.open();
+        began.until(|began| began.len() == 3);
+        assert_eq!(began.get(), [(0, 1), (1, 2), (0, 2)]);
+        consumer.stop(PATIENCE);
+    }
 }
 
 /// Lets the first of two partitions go while its records wait for their turns, and expects that they

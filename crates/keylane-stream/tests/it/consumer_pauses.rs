@@ -112,6 +112,8 @@ fn a_paused_partition_admits_nothing_and_the_others_go_on() {
     eventually(|| status(&consumer).counts.handled == 2);
     let first = partition_status(&consumer, 0);
     assert_eq!((first.paused_by, first.in_flight), (Some(PauseReason::Operator), 0));
+    // Its source is paused too, so nothing is fetched for it.
+    assert_eq!(first.buffered, 0);
     assert_eq!(first.without_progress, Duration::ZERO);
     assert_eq!(partition_status(&consumer, 1).paused_by, None);
     // Its topic is paused too, so the partition goes on after both are resumed.
@@ -264,6 +266,38 @@ fn a_consumer_does_not_end_before_its_paused_records_and_says_so() {
     assert_eq!(says(&events), 1, "{events:?}");
     assert!(events.iter().any(|event| event.starts_with("key a is paused")), "{events:?}");
     assert!(events.iter().any(|event| event == "key a is resumed"), "{events:?}");
+}
+
+#[test]
+fn a_consumer_does_not_say_that_it_waits_for_a_resume_while_a_record_runs() {
+    let (stream, started, door) = (MemoryStream::new("t", 1), Started::default(), Door::closed());
+    let (events, sees, passes) = (Events::default(), notes(&started), door.clone());
+    let consumer = builder(stream.source()).on_event(tells(&events));
+    let consumer = consumer.start(move |attempt: &Attempt| {
+        sees(attempt)?;
+        if name(attempt) == "b0" {
+            passes.pass();
+        }
+        Ok::<_, AttemptFailure>(())
+    });
+    let consumer = consumer.unwrap();
+    partition_status(&consumer, 0);
+    pause(&consumer, &key("a"));
+    push(&stream, 0, &["a0", "b0"]);
+    started.until(|started| started.len() == 1);
+    eventually(|| parked(&consumer, 0) == [0]);
+    stream.exhaust();
+    // It comes with the end of the partition, or after it.
+    push(&stream, 0, &["c0"]);
+    eventually(|| status(&consumer).counts.handled == 1);
+    let says = |events: &Vec<String>| {
+        events.iter().filter(|event| event.contains("does not end before")).count()
+    };
+    assert_eq!(says(&events.get()), 0, "a record runs");
+    door.open();
+    events.until(|events| says(events) == 1);
+    resume(&consumer, &key("a"));
+    assert_eq!(consumer.wait().counts.handled, 3);
 }
 
 #[test]

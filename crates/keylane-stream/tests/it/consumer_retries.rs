@@ -117,6 +117,29 @@ fn records_that_wait_for_their_next_attempt_are_tried_at_once() {
 }
 
 #[test]
+fn a_record_whose_next_attempt_has_begun_is_running() {
+    let (stage, door) = (Stage::new(&[]), Door::closed());
+    let (handle, passes) = (stage.handler(), door.clone());
+    let consumer = stage.builder(quick(2, OnExhausted::Stop));
+    let consumer = consumer.start(move |attempt: &Attempt| {
+        handle(attempt)?;
+        if attempt.number() == 1 {
+            return Err(AttemptFailure::from("not yet"));
+        }
+        passes.pass();
+        Ok(())
+    });
+    let consumer = consumer.unwrap();
+    stage.push(&["a0"]);
+    stage.started.until(|started| started.contains(&("a0".to_owned(), 2)));
+    let oldest = partition_status(&consumer, 0).oldest.unwrap();
+    assert_eq!((oldest.reason, oldest.failed_attempts), (WaitReason::Running, 1));
+    door.open();
+    eventually(|| status(&consumer).counts.handled == 1);
+    consumer.stop(PATIENCE);
+}
+
+#[test]
 fn a_stopped_key_goes_on_in_order_when_its_record_succeeds() {
     let stage = Stage::new(&["a0"]);
     let consumer = stage.builder(quick(2, OnExhausted::StopKey)).start(stage.handler()).unwrap();
@@ -138,7 +161,10 @@ fn a_stopped_key_goes_on_in_order_when_its_record_succeeds() {
     eventually(|| stage.stream().committed(0).watermark() == Position::new(7));
     let order = ["a0 1", "a0 2", "a0 3", "a0 4", "a1 1", "a2 1", "a3 1", "a4 1"];
     assert_eq!(stage.started('a'), order);
-    let ended = consumer.stop(PATIENCE);
+    // No record waits any more, so the consumer ends with the stream.
+    stage.stream().exhaust();
+    eventually(|| consumer.is_finished());
+    let ended = consumer.wait();
     assert_eq!((ended.counts.handled, ended.stopped.len()), (7, 0));
 }
 

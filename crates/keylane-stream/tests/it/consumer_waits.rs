@@ -357,6 +357,30 @@ fn waits_for_running_attempts_of_a_revoked_partition() {
     assert_eq!((ended.counts.handled, ended.abandoned), (2, 0));
 }
 
+/// A record that comes while an attempt runs is not kept waiting for the end of the attempt.
+#[test]
+fn waits_for_the_source_too_while_an_attempt_runs() {
+    let script = Script::new();
+    script.assign(0);
+    script.push(0, 0, "slow");
+    let (slow, began) = (Door::closed(), Watched::new(0));
+    let (door, begins) = (slow.clone(), began.clone());
+    // The end of the attempt makes a commit due, so it is waited for.
+    let consumer = Consumer::builder(script.clone()).threads(2).commit(HOUR, 1);
+    let consumer = consumer.start(move |_: &Attempt| {
+        begins.change(|began| *began += 1);
+        door.pass();
+        Ok::<_, AttemptFailure>(())
+    });
+    let consumer = consumer.unwrap();
+    began.until(|began| *began == 1);
+    script.count();
+    script.expect_waits();
+    slow.open();
+    eventually(|| status(&consumer).counts.commits == 1);
+    consumer.stop(PATIENCE);
+}
+
 /// Regression: during a commit, the coordinator waited in a source that had failed and returned at
 /// once.
 #[test]
