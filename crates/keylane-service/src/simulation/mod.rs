@@ -45,6 +45,7 @@ mod work;
 mod workers;
 mod world;
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::available_parallelism;
@@ -96,32 +97,17 @@ fn run(seed: u64, cuts: Cuts) -> Judged {
 }
 
 /// Leaves out as much of a failing simulation as possible. Returns what is left out.
-fn shrink(seed: u64, mut cuts: Cuts, parts: &[Part]) -> Cuts {
-    let mut parts: Vec<Part> = parts.iter().copied().filter(|part| !cuts.has(*part)).collect();
-    let (mut size, mut left) = (parts.len().div_ceil(2), MAX_SHRINKS);
-    while size > 0 {
-        let mut kept = Vec::new();
-        for some in parts.chunks(size) {
-            let mut fewer = cuts.clone();
-            fewer.0.extend(some);
-            if left > 0 && !run(seed, fewer.clone()).broken.is_empty() {
-                cuts = fewer;
-            } else {
-                kept.extend(some);
-            }
-            left = left.saturating_sub(1);
-        }
-        // Without a part, others may have become needless.
-        size = if kept.len() < parts.len() { size.min(kept.len()) } else { size / 2 };
-        parts = kept;
-    }
-    cuts
+fn shrink(seed: u64, cuts: &Cuts, parts: &[Part]) -> Cuts {
+    let parts: Vec<Part> = parts.iter().copied().filter(|part| !cuts.has(*part)).collect();
+    let without = |more: &BTreeSet<Part>| Cuts(cuts.0.union(more).copied().collect());
+    let fails = |more: &BTreeSet<Part>| !run(seed, without(more)).broken.is_empty();
+    without(&keylane_testkit::shrink(&parts, MAX_SHRINKS, fails))
 }
 
 /// Fails with the shortest history that still breaks a promise, and the command that repeats it.
 fn fail(seed: u64, cuts: Cuts, judged: &Judged) -> ! {
     let whole = judged.history.lines().count();
-    let cuts = shrink(seed, cuts, &judged.parts);
+    let cuts = shrink(seed, &cuts, &judged.parts);
     let judged = run(seed, cuts.clone());
     panic!(
         "seed {seed} breaks promises ({whole} events before parts were left out):\n{}\n\n{}\n\n\

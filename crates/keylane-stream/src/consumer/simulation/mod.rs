@@ -5,6 +5,7 @@
 //! |---|---|
 //! | seeded choices | `random` |
 //! | settings of the consumer, and behaviour of its handler | `settings` |
+//! | parts that are left out of a failing seed | `cuts` |
 //! | time, and the history | `world`, `history` |
 //! | logs, stored progress, and the group | `broker`, `source` |
 //! | transactions of output and progress | `transaction`, `transaction_state` |
@@ -20,10 +21,12 @@
 //! (`consumer/outside.rs`), and one thread advances each of them step by step. So two runs of a seed
 //! have the same history, which a test checks.
 //!
-//! `KEYLANE_SEEDS=1000` runs as many seeds, `KEYLANE_SEEDS=17..18` the seed 17.
+//! `KEYLANE_SEEDS=1000` runs as many seeds, `KEYLANE_SEEDS=17..18` the seed 17. A failing seed is run
+//! again without some of its parts (`cuts`), as long as it fails.
 
 mod broker;
 mod check;
+mod cuts;
 mod history;
 mod lanes;
 mod letters;
@@ -38,13 +41,21 @@ mod transaction;
 mod transaction_state;
 mod world;
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::panic::catch_unwind;
 
-use self::run::MAX_FAULTY;
+use self::cuts::Cuts;
+use self::run::{MAX_FAULTY, Outcome, simulate};
 
 /// Seeds of a test run without `KEYLANE_SEEDS`.
 const SEEDS: Range<u64> = 0..40;
+
+/// Histories that have shown a defect.
+const KEPT: &str = include_str!("kept.txt");
+
+/// Maximum number of runs without some actions.
+const MAX_SHRINKS: usize = 400;
 
 /// Returns the seeds to run.
 fn seeds() -> Range<u64> {
@@ -56,41 +67,84 @@ fn seeds() -> Range<u64> {
     }
 }
 
-/// Runs a seed with faults for at most `max_faulty` microseconds. Returns its history and the broken
-/// promises.
-fn run(seed: u64, max_faulty: u64) -> (String, Vec<String>) {
-    let (settings, entries) = run::simulate(seed, max_faulty);
-    let broken = check::judge(&settings, &entries);
-    let lines = entries.iter().map(ToString::to_string);
-    let lines: Vec<_> = [format!("{settings:?}")].into_iter().chain(lines).collect();
-    (lines.join("\n"), broken)
+/// Returns the parts to leave out.
+fn cuts() -> Cuts {
+    let text = std::env::var("KEYLANE_CUTS").unwrap_or_default();
+    text.parse().expect("KEYLANE_CUTS names parts of a simulation")
 }
 
-/// Returns a short time with faults in which the seed breaks a promise, in microseconds.
-fn shortest(seed: u64) -> u64 {
-    let (mut holds, mut breaks) = (0, MAX_FAULTY);
-    while breaks - holds > 10_000 {
+/// Result of a run.
+struct Judged {
+    history: String,
+    broken: Vec<String>,
+    /// Number of its actions.
+    actions: u64,
+}
+
+/// Runs a seed without some parts, and judges its history.
+fn run(seed: u64, cuts: Cuts) -> Judged {
+    let Outcome { settings, history, actions } = simulate(seed, cuts);
+    let broken = check::judge(&settings, &history);
+    let lines = history.iter().map(ToString::to_string);
+    let lines: Vec<_> = [format!("{settings:?}")].into_iter().chain(lines).collect();
+    Judged { history: lines.join("\n"), broken, actions }
+}
+
+/// Returns whether a run breaks a promise or panics.
+fn fails(seed: u64, cuts: &Cuts) -> bool {
+    catch_unwind(|| run(seed, cuts.clone())).map_or(true, |judged| !judged.broken.is_empty())
+}
+
+/// Leaves out as much of a failing simulation as possible: first the end of its faults, and then
+/// actions. Returns what is left out.
+fn shrink(seed: u64, cuts: Cuts) -> Cuts {
+    let with_faults = |ms: u64| Cuts { max_faulty: Some(ms), ..cuts.clone() };
+    let (mut holds, mut breaks) = (0, cuts.max_faulty.unwrap_or(MAX_FAULTY));
+    while breaks - holds > 10 {
         let middle = (holds + breaks) / 2;
-        let is_broken = !run(seed, middle).1.is_empty();
-        *if is_broken { &mut breaks } else { &mut holds } = middle;
+        *if fails(seed, &with_faults(middle)) { &mut breaks } else { &mut holds } = middle;
     }
-    breaks
+    let short = with_faults(breaks);
+    // A run that panics has no number of actions; each takes 10 ms at least.
+    let actions = catch_unwind(|| run(seed, short.clone())).map_or(breaks / 10, |it| it.actions);
+    let without = |actions: &BTreeSet<u64>| Cuts {
+        actions: actions.union(&short.actions).copied().collect(),
+        ..short.clone()
+    };
+    let parts: Vec<u64> = (0..actions).filter(|it| !short.actions.contains(it)).collect();
+    without(&keylane_testkit::shrink(&parts, MAX_SHRINKS, |cut| fails(seed, &without(cut))))
+}
+
+/// Fails with the shortest history that still breaks a promise, and the command that repeats it.
+fn fail(seed: u64, cuts: Cuts) -> ! {
+    let cuts = shrink(seed, cuts);
+    let alone = format!(
+        "run it alone: KEYLANE_SEEDS={seed}..{} KEYLANE_CUTS={cuts} cargo test -p keylane-stream \
+         --lib simulation::promises",
+        seed + 1
+    );
+    let Ok(judged) = catch_unwind(|| run(seed, cuts)) else {
+        panic!("seed {seed} panics; {alone}")
+    };
+    let broken = judged.broken.join("\n");
+    panic!("seed {seed} breaks promises:\n{}\n\n{broken}\n\n{alone}", judged.history);
 }
 
 #[test]
 fn promises_hold_in_every_simulated_history() {
-    for seed in seeds() {
-        let alone = format!(
-            "run it alone: KEYLANE_SEEDS={seed}..{} cargo test -p keylane-stream --lib \
-             simulation::promises",
-            seed + 1
-        );
-        let result = catch_unwind(|| run(seed, MAX_FAULTY));
-        let (_, broken) = result.unwrap_or_else(|_| panic!("seed {seed} panics; {alone}"));
-        if !broken.is_empty() {
-            let (history, broken) = run(seed, shortest(seed));
-            let broken = broken.join("\n");
-            panic!("seed {seed} breaks promises:\n{history}\n\n{broken}\n\n{alone}");
+    if let Some(seed) = seeds().find(|seed| fails(*seed, &cuts())) {
+        fail(seed, cuts());
+    }
+}
+
+#[test]
+fn kept_histories_hold() {
+    for line in KEPT.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        let (seed, cuts) = line.split_once(' ').unwrap_or((line, ""));
+        let seed = seed.parse().expect("a line begins with a seed");
+        let cuts: Cuts = cuts.trim().parse().expect("the parts that are left out");
+        if fails(seed, &cuts) {
+            fail(seed, cuts);
         }
     }
 }
@@ -98,7 +152,7 @@ fn promises_hold_in_every_simulated_history() {
 #[test]
 fn two_runs_of_a_seed_have_the_same_history() {
     for seed in seeds().take(5) {
-        let (one, other) = (run(seed, MAX_FAULTY).0, run(seed, MAX_FAULTY).0);
+        let (one, other) = (run(seed, cuts()).history, run(seed, cuts()).history);
         let differs = one.lines().zip(other.lines()).position(|(one, other)| one != other);
         let differs = differs.map(|at| {
             let from = at.saturating_sub(5);

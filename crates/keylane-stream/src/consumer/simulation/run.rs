@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::broker::{Broker, SESSION_TIMEOUT};
+use super::cuts::Cuts;
 use super::history::{Entry, Event};
 use super::process::{Process, Step, reason};
 use super::random::Random;
@@ -16,11 +17,14 @@ const MAX_HEALED: u64 = 300_000_000;
 
 struct Simulation {
     stage: Stage,
-    random: Random,
+    seed: u64,
+    cuts: Cuts,
     processes: Vec<Process>,
     /// Number of processes so far.
     count: usize,
-    /// Time of the next fault or action of an operator.
+    /// Number of actions so far: of the producer, the operator and the faults.
+    actions: u64,
+    /// Time of the next one.
     next_action: u64,
     /// Members without a connection, and the time at which it comes back.
     cut: Vec<(usize, u64)>,
@@ -35,12 +39,19 @@ enum Next {
     Process(usize, Step),
 }
 
-/// Maximum time with faults, in microseconds.
-pub(super) const MAX_FAULTY: u64 = 60_000_000;
+/// Maximum time with faults, in milliseconds.
+pub(super) const MAX_FAULTY: u64 = 60_000;
 
-/// Runs the simulation of a seed, with faults for at most `max_faulty` microseconds. Returns its
-/// settings and its history. A smaller maximum gives the same history up to that time.
-pub(super) fn simulate(seed: u64, max_faulty: u64) -> (Settings, Vec<Entry>) {
+/// Result of a simulation.
+pub(super) struct Outcome {
+    pub(super) settings: Settings,
+    pub(super) history: Vec<Entry>,
+    /// Number of actions.
+    pub(super) actions: u64,
+}
+
+/// Runs the simulation of a seed without some parts.
+pub(super) fn simulate(seed: u64, cuts: Cuts) -> Outcome {
     let mut random = Random::of(seed, &[0]);
     let settings = Settings::draw(&mut random);
     let world = World::new();
@@ -51,12 +62,16 @@ pub(super) fn simulate(seed: u64, max_faulty: u64) -> (Settings, Vec<Entry>) {
         settings: settings.clone(),
         behaviour: Arc::new(Mutex::new(Behaviour::new(seed))),
     };
-    let faulty = random.within(10_000_000..MAX_FAULTY).min(max_faulty);
+    let max_faulty = cuts.max_faulty.unwrap_or(MAX_FAULTY) * 1000;
+    let faulty = random.within(10_000_000..MAX_FAULTY * 1000).min(max_faulty);
+    let members = random.within(1..3);
     let mut simulation = Simulation {
         stage,
-        random,
+        seed,
+        cuts,
         processes: Vec::new(),
         count: 0,
+        actions: 0,
         next_action: 0,
         cut: Vec::new(),
         is_healed: false,
@@ -66,7 +81,6 @@ pub(super) fn simulate(seed: u64, max_faulty: u64) -> (Settings, Vec<Entry>) {
     simulation.heal();
     simulation.run(|simulation| simulation.processes.is_empty());
     // Keys that had stopped go on in new processes. One that needs all partitions is alone.
-    let members = simulation.random.within(1..3);
     if settings.has_claims {
         let until = simulation.stage.world.now() + 2 * SESSION_TIMEOUT;
         simulation.run(|simulation| simulation.stage.world.now() >= until);
@@ -80,12 +94,13 @@ pub(super) fn simulate(seed: u64, max_faulty: u64) -> (Settings, Vec<Entry>) {
     simulation.processes.iter().for_each(|process| process.stop(Duration::from_secs(2)));
     simulation.run(|simulation| simulation.processes.is_empty());
     simulation.stage.world.record(Event::Finished);
-    (settings, simulation.stage.world.take_history())
+    let history = simulation.stage.world.take_history();
+    Outcome { settings, history, actions: simulation.actions }
 }
 
 impl Simulation {
     fn start(&mut self) {
-        let random = Random::new(self.random.next());
+        let random = Random::of(self.seed, &[6, self.count as u64]);
         self.processes.push(Process::start(&self.stage, self.count, random));
         self.count += 1;
     }
@@ -156,20 +171,28 @@ impl Simulation {
             self.next_action = now + 1_000_000;
             return;
         }
-        self.next_action = now + self.random.within(10_000..1_500_000);
+        // Of its own, so that the others do the same without this one.
+        let mut random = Random::of(self.seed, &[5, self.actions]);
+        let is_cut = self.cuts.actions.contains(&self.actions);
+        self.actions += 1;
+        self.next_action = now + random.within(10_000..1_500_000);
         let slots = usize::try_from(self.stage.settings.processes).unwrap();
-        if self.processes.is_empty() || self.processes.len() < slots && self.random.chance(30) {
+        let may_start = random.chance(30) && self.processes.len() < slots && !is_cut;
+        if self.processes.is_empty() || may_start {
             self.start();
         }
+        if is_cut {
+            return;
+        }
         let running = self.processes.len() as u64;
-        let index = usize::try_from(self.random.within(0..running)).unwrap();
-        match self.random.within(0..100) {
-            0..55 => self.produce(),
+        let index = usize::try_from(random.within(0..running)).unwrap();
+        match random.within(0..100) {
+            0..55 => self.produce(&mut random),
             55..70 => self.stage.broker.lock().unwrap().rebalance(),
             70..76 => self.kill(index),
-            76..82 => self.freeze_or_cut(index),
+            76..82 => self.freeze_or_cut(index, &mut random),
             82..87 => {
-                let within = Duration::from_millis(self.random.within(0..3000));
+                let within = Duration::from_millis(random.within(0..3000));
                 self.processes[index].stop(within);
             }
             87..89 => {
@@ -178,22 +201,22 @@ impl Simulation {
                 broker.sessions[member].fails = true;
             }
             89..94 => {
-                let ms = self.random.within(1..7_200_000).cast_signed();
-                self.stage.world.step_wall(if self.random.chance(50) { ms } else { -ms });
+                let ms = random.within(1..7_200_000).cast_signed();
+                self.stage.world.step_wall(if random.chance(50) { ms } else { -ms });
             }
             _ => {}
         }
-        if self.random.chance(30) && !self.processes.is_empty() {
+        if random.chance(30) && !self.processes.is_empty() {
             let running = self.processes.len() as u64;
-            let index = usize::try_from(self.random.within(0..running)).unwrap();
-            self.processes[index].operate(&mut self.random, &self.stage.settings);
+            let index = usize::try_from(random.within(0..running)).unwrap();
+            self.processes[index].operate(&mut random, &self.stage.settings);
         }
     }
 
-    fn produce(&mut self) {
+    fn produce(&mut self, random: &mut Random) {
         let Settings { partitions, keys, .. } = self.stage.settings;
-        let partition = u32::try_from(self.random.within(0..partitions)).unwrap();
-        let count = self.random.within(1..40);
+        let partition = u32::try_from(random.within(0..partitions)).unwrap();
+        let count = random.within(1..40);
         self.stage.broker.lock().unwrap().produce(partition, count, keys);
     }
 
@@ -203,15 +226,15 @@ impl Simulation {
     }
 
     /// Takes the connection of a process, or its processor, for a while.
-    fn freeze_or_cut(&mut self, index: usize) {
+    fn freeze_or_cut(&mut self, index: usize, random: &mut Random) {
         let process = &mut self.processes[index];
         let member = process.member;
         if self.cut.iter().any(|(cut, _)| *cut == member) || process.is_frozen() {
             return;
         }
-        let ms = self.random.within(100..25_000);
+        let ms = random.within(100..25_000);
         let until = self.stage.world.now() + ms * 1000;
-        self.stage.world.record(match self.random.chance(50) {
+        self.stage.world.record(match random.chance(50) {
             true => {
                 process.freeze(until);
                 Event::Frozen { member, ms }
