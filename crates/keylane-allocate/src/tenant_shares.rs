@@ -389,3 +389,15 @@ fn excess_of(share: &TenantShare) -> Reverse<Ratio> {
 fn next_of(share: &TenantShare) -> Ratio {
     Ratio(share.running as u64 + 1, share.weight())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotients_are_equal_whatever_their_terms() {
+        assert_eq!(Ratio(1, 2), Ratio(2, 4));
+        assert_ne!(Ratio(1, 2), Ratio(2, 3));
+        assert!(Ratio(1, 2) < Ratio(2, 3) && Ratio(u64::MAX, 1) > Ratio(u64::MAX, 2));
+    }
+}

@@ -434,6 +434,32 @@ mod tests {
         assert!(running.unwrap().wait().unwrap().is_completed());
     }
 
+    /// Each submission to an inbox that watches a key goes to the gate, so permits would lie there
+    /// unused.
+    #[test]
+    fn an_inbox_that_watches_a_key_reserves_no_spare_permits() {
+        let pool = Pool::<u32>::builder().workers(1).build().unwrap();
+        let (let_go, wait) = channel::<()>();
+        let (begin, begun) = channel();
+        let running = pool.submit(1, move || {
+            begin.send(()).unwrap();
+            wait.recv()
+        });
+        begun.recv().unwrap();
+        let engine = pool.engine();
+        let shard = engine.shard_of(engine.hasher.hash_one(2));
+        // The worker is busy, so only submissions change the number.
+        engine.shards[shard].inbox.lock().spare_permits = 0;
+        let latest = pool.task(2).latest().submit(|| {}).unwrap();
+        let next = pool.submit(2, || {}).unwrap();
+        let inbox = engine.shards[shard].inbox.lock();
+        assert_eq!((inbox.watched, inbox.spare_permits), (true, 0));
+        drop(inbox);
+        drop(let_go);
+        assert!(latest.wait().unwrap().is_completed() && next.wait().unwrap().is_completed());
+        assert!(running.unwrap().wait().unwrap().is_completed());
+    }
+
     /// An inbox keeps a permit while a submitter waits in the queue: a later submitter must not
     /// take it, but has it passed to the waiter.
     #[test]

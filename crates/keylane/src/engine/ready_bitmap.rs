@@ -111,4 +111,13 @@ mod tests {
         bitmap.set_load(6, 0);
         assert_eq!(bitmap.heaviest_except(0), Some(1));
     }
+
+    #[test]
+    fn the_bit_of_a_shard_says_nothing_about_the_others() {
+        let bitmap = ReadyBitmap::new(8);
+        bitmap.set(3);
+        assert!(bitmap.any() && bitmap.any_except(2) && !bitmap.any_except(3));
+        bitmap.set(7);
+        assert!(bitmap.any_except(3));
+    }
 }

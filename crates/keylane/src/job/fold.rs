@@ -249,3 +249,30 @@ where
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::complete::{JoinState, TaskCell};
+
+    type Step = Box<dyn FnMut(u32, Outcome<u32, ()>) -> u32 + Send>;
+
+    /// The job of a last subtask can end while a worker still folds its outcome.
+    #[test]
+    fn a_job_that_ends_during_a_fold_has_the_result_of_the_fold() {
+        let result = Arc::new(TaskCell::new(()));
+        let sink = Arc::new_cyclic(|sink: &Weak<FoldSink<u32, (), u32, Step>>| {
+            let sink = sink.clone();
+            let step: Step = Box::new(move |sum, outcome| {
+                sink.upgrade().expect("it is in use").finish(JobEnding::Ended);
+                sum + outcome.ok().expect("the subtask has completed")
+            });
+            FoldSink::new(1, step, ResultOrder::Completion, false, Arc::downgrade(&result))
+        });
+        assert!(sink.put(&mut [(0, Outcome::Completed(2))].into_iter(), &|_| ()));
+        let outcome: Option<Outcome<u32, ()>> = result.poll(None);
+        assert!(matches!(outcome, Some(Outcome::Completed(3))), "{outcome:?}");
+    }
+}

@@ -219,3 +219,31 @@ impl<R, E> From<JobEnding> for Outcome<R, E> {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::complete::JoinState;
+
+    struct PanicsOnDrop;
+
+    impl Drop for PanicsOnDrop {
+        fn drop(&mut self) {
+            panic!("as expected");
+        }
+    }
+
+    /// The panic of a drop has ended the job, so it is the outcome and not the earlier failure.
+    #[test]
+    fn a_drop_that_panics_after_a_failure_is_the_outcome_of_the_job() {
+        let result = Arc::new(TaskCell::new(()));
+        let sink = DiscardSink::<u32>::new(Arc::downgrade(&result));
+        let outcomes = [Outcome::Failed(1), Outcome::Completed(PanicsOnDrop), Outcome::Failed(2)];
+        assert!(!sink.put(&mut (0..).zip(outcomes), &|_| ()));
+        OutcomeSink::<PanicsOnDrop, u32>::finish(&sink, JobEnding::Cancelled);
+        let outcome: Option<Outcome<(), u32>> = result.poll(None);
+        assert!(matches!(outcome, Some(Outcome::Panicked(_))), "{outcome:?}");
+    }
+}

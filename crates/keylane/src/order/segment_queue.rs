@@ -387,6 +387,8 @@ mod tests {
             }
             assert_eq!(backlog.is_empty(), next == expected);
             assert!(backlog.iter().copied().eq(expected..next));
+            let (len, about) = (backlog.len(), backlog.about_len());
+            assert!(about >= len && (len != 0 || about == 0), "{about} for {len}");
         }
         while backlog.pop().is_some() {}
         assert!(backlog.is_empty() && backlog.spares.len() <= SPARES);

@@ -24,3 +24,15 @@ impl TaskMeta {
         self.time & Self::MEASURED != 0
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_never_looks_like_a_mark() {
+        let latest = TaskMeta { time: TaskMeta::MEASURED - 1, ..TaskMeta::default() };
+        let marked = TaskMeta { time: latest.time | TaskMeta::MEASURED, ..latest };
+        assert!(!latest.is_measured() && marked.is_measured());
+    }
+}

@@ -5,6 +5,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
+use std::time::Duration;
 
 use crate::common::{
     AnyHasher, Gate, LONG, Live, Log, One, block_on, eventually, hold, pool_of, with_every_hasher,
@@ -12,7 +13,7 @@ use crate::common::{
 use keylane::{Claims, OnClosedKey, PendingTask, Pool, SubmitErrorKind};
 
 use OnClosedKey::{NewLife, Refuse};
-use SubmitErrorKind::{Closed, Full, KeyClosed};
+use SubmitErrorKind::{Closed, Full, KeyClosed, TimedOut};
 
 with_every_hasher!(
     the_end_is_last_and_runs_once,
@@ -20,6 +21,7 @@ with_every_hasher!(
     a_batch_gives_back_what_is_refused,
     nothing_behind_a_refused_task_is_accepted,
     a_finished_key_is_refused_without_waiting_for_room,
+    a_finished_key_keeps_no_other_from_waiting_for_room,
     the_subtasks_of_a_job_come_in,
     a_life_has_one_end_and_the_next_task_begins_a_new_one,
     a_reopened_key_goes_on_behind_its_end,
@@ -126,6 +128,28 @@ fn a_finished_key_is_refused_without_waiting_for_room<S: AnyHasher>() {
     }
 }
 
+/// Finished keys are looked up before a submitter waits; one of another key waits all the same.
+fn a_finished_key_keeps_no_other_from_waiting_for_room<S: AnyHasher>() {
+    for bounded in [false, true] {
+        let builder = Pool::<u32>::builder().workers(1).capacity(1).hasher(S::default());
+        let builder = if bounded { builder.capacity_per_key(1) } else { builder };
+        let pool = builder.build().unwrap();
+        assert!(pool.task(A).last(Refuse).submit(|| {}).unwrap().wait().unwrap().is_completed());
+        let running = hold(&pool, B);
+        // The kind says that it would have waited.
+        let at_once = pool.task(3).timeout(Duration::ZERO).submit(|| {});
+        assert_eq!(at_once.unwrap_err().kind(), TimedOut);
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| pool.submit(3, || 3).unwrap().wait().unwrap().unwrap());
+            eventually(|| {
+                waits.is_finished() || pool.inspect().snapshot(0).submitters_waiting == 1
+            });
+            running.let_go();
+            assert_eq!(waits.join().unwrap(), 3);
+        });
+    }
+}
+
 /// Those behind a refused task were accepted, so that handles and tasks no longer were where the
 /// caller expects them; but not those in later pieces of the batch.
 fn nothing_behind_a_refused_task_is_accepted<S: AnyHasher>() {
@@ -158,6 +182,13 @@ fn the_subtasks_of_a_job_come_in<S: AnyHasher>() {
     let pool = pool_of::<S>(2);
     assert!(pool.task(A).last(Refuse).submit(|| {}).unwrap().wait().unwrap().is_completed());
     let job = pool.job("late").each_keyed([A, B, A].map(|key| (key, move || key))).collect();
+    assert_eq!(job.unwrap().wait().unwrap().unwrap(), [A, B, A]);
+    // Also if they have a cost.
+    let pool = Pool::<u32>::builder().workers(2).capacity_bytes(9).hasher(S::default());
+    let pool = pool.build().unwrap();
+    assert!(pool.task(A).last(Refuse).submit(|| {}).unwrap().wait().unwrap().is_completed());
+    let costing = |key| (Claims::exclusive(key).with_cost(3), move || key);
+    let job = pool.job("late").each_keyed([A, B, A].map(costing)).collect();
     assert_eq!(job.unwrap().wait().unwrap().unwrap(), [A, B, A]);
 }
 

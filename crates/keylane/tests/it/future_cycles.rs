@@ -113,6 +113,24 @@ fn two_futures_that_wait_crosswise_are_reported_and_may_go_on() {
     pool.shutdown().unwrap();
 }
 
+/// A future that waits for a task behind another one makes no cycle for that one.
+#[test]
+fn a_future_is_in_no_cycle_because_another_one_waits_for_a_task_behind_it() {
+    let (_runtime, pool) = pool();
+    let held = crate::common::hold(&pool, 5);
+    let (first, second) = (waiter(&pool, 1), waiter(&pool, 2));
+    let behind_first = pool.submit(1, || "behind").unwrap();
+    first.send.send(pool.submit(5, || "five").unwrap()).unwrap();
+    first.pending.recv().unwrap();
+    second.send.send(behind_first).unwrap();
+    second.pending.recv().unwrap();
+    assert!(in_cycles(&pool).is_empty());
+    assert!(!is_in_cycle(&pool, &first.handle) && !is_in_cycle(&pool, &second.handle));
+    held.let_go();
+    assert_eq!((value(first.handle), value(second.handle)), ("handle", "handle"));
+    pool.shutdown().unwrap();
+}
+
 /// A wait on a thread that would close a cycle of futures is not refused, because one of them may go on.
 #[test]
 fn a_cycle_of_a_future_and_a_thread_is_reported() {

@@ -1,10 +1,10 @@
 //! Jobs in a real pool get the workers that the rules say: gates take the place of clocks.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, OnceLock};
 
-use keylane_allocate::{Claimant, Event, JobPolicy, Record, Rule};
+use keylane_allocate::{Claimant, End, Event, JobPolicy, Record, Rule};
 
 use crate::common::{Gate, OpenAtLast, eventually, hold, pool, soon};
 use keylane::{Job, KeyBuildHasher, Pool};
@@ -295,5 +295,66 @@ fn the_bound_on_active_jobs_keeps_the_next_one_in_the_line() {
         second.begins(1);
         second.end(1);
         assert!(second.job.take().unwrap().wait().unwrap().is_completed());
+    });
+}
+
+/// The other subtasks of its batch wait until the job goes on.
+#[test]
+fn no_subtask_begins_after_one_that_pauses_its_job() {
+    const QUICK: usize = 1_000;
+    const PAUSES: usize = 100;
+    soon(|| {
+        let pool = pool(1);
+        let (begun, own) = (Arc::new(AtomicUsize::new(0)), Arc::new(OnceLock::<Job<()>>::new()));
+        let known = Gate::new();
+        let (count, job, wait) = (begun.clone(), own.clone(), known.clone());
+        let pieces = (0..QUICK + PAUSES).map(move |n| {
+            let (begun, job, wait) = (count.clone(), job.clone(), wait.clone());
+            move || {
+                wait.pass();
+                begun.fetch_add(1, Ordering::SeqCst);
+                if n >= QUICK {
+                    assert!(job.get().expect("the gate is open").pause());
+                }
+            }
+        });
+        assert!(own.set(pool.job("pauses").each(pieces).run().unwrap()).is_ok());
+        known.open();
+        let job = own.get().unwrap();
+        for pauses in 1..=PAUSES {
+            let expected = QUICK + pauses;
+            eventually(|| begun.load(Ordering::SeqCst) >= expected && job.progress().running == 0);
+            assert_eq!(begun.load(Ordering::SeqCst), expected);
+            job.resume();
+        }
+        eventually(|| job.is_finished());
+        assert_eq!(job.progress().done, (QUICK + PAUSES) as u64);
+    });
+}
+
+/// The record says whether a worker that was assigned to the work outside jobs has found some.
+#[test]
+fn a_worker_that_has_run_other_work_reports_so() {
+    soon(|| {
+        let pool = pool(1);
+        pool.jobs().start_decision_log(100_000);
+        let (stop, begun) = (Arc::new(AtomicBool::new(false)), Gate::new());
+        let (stopped, begin) = (stop.clone(), begun.clone());
+        let endless = std::iter::from_fn(move || {
+            begin.open();
+            (!stopped.load(Ordering::SeqCst)).then_some(|| ())
+        });
+        let job = pool.job("beside").each(endless).run().unwrap();
+        begun.pass();
+        let other = pool.submit(1, move || stop.store(true, Ordering::SeqCst)).unwrap();
+        assert!(other.wait().unwrap().is_completed());
+        assert!(job.wait().unwrap().is_completed());
+        pool.shutdown().unwrap();
+        let record = pool.jobs().decision_log().unwrap();
+        let mut ends = record.entries().filter_map(|entry| match entry.event {
+            Event::Ended(Claimant::Loose, end) => Some(end),
+            _ => None,
+        });
+        assert_eq!(ends.next(), Some(End::Done));
     });
 }

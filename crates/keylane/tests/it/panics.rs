@@ -369,6 +369,34 @@ fn a_key_that_panics_in_a_submission_costs_the_submission_alone() {
     });
 }
 
+/// The copies of a key with which a pool finds its latest task go with the task.
+#[test]
+fn a_poisoned_pool_keeps_no_key_of_a_latest_task() {
+    soon(move || {
+        let (keys, watched) = (Keys::new(Fault::Eq), Keys::new(Fault::Eq));
+        let pool = Arc::new(bounded(1, 64));
+        let (gate, begun) = (Gate::new(), Gate::new());
+        let _opens = OpenAtLast(gate.clone());
+        let (wait, runs) = (gate.clone(), begun.clone());
+        let runs_on = pool.submit(keys.key(0), move || {
+            runs.open();
+            wait.pass();
+        });
+        begun.pass();
+        let of_watched = || Arc::strong_count(&watched.armed) - 1;
+        let single = pool.submit(watched.key(1), || ()).unwrap();
+        let latest = pool.task(watched.key(2)).latest().submit(|| ()).unwrap();
+        assert!(of_watched() > 2, "the bound has a copy of each, and the inbox others");
+        keys.arm(true);
+        gate.open();
+        assert!(latest.wait().unwrap().is_cancelled() && single.wait().unwrap().is_cancelled());
+        assert!(runs_on.unwrap().wait().unwrap().is_completed());
+        // Those of the bound.
+        eventually(|| of_watched() <= 2);
+        is_poisoned(&pool, &keys);
+    });
+}
+
 /// A submitter that waits for capacity, which the poisoned pool will never have.
 #[test]
 fn who_waits_for_room_learns_that_the_pool_is_poisoned() {

@@ -36,6 +36,7 @@ with_every_hasher!(
     a_pool_that_is_limited_ends,
     subtasks_count_for_the_pool,
     subtasks_with_keys_count_once_for_each,
+    a_subtask_that_goes_back_to_its_key_costs_no_token,
     explanations_say_until_when,
 );
 
@@ -551,6 +552,29 @@ fn subtasks_with_keys_count_once_for_each<S: AnyHasher>() {
         assert!(begun.take()[0] < 3);
     }
     job.wait().unwrap();
+}
+
+/// Its job is paused when its key is granted, and its key is paused when its job goes on.
+fn a_subtask_that_goes_back_to_its_key_costs_no_token<S: AnyHasher>() {
+    let clock = MockClock::new();
+    // A token for the task before, and one for the subtask.
+    let pool = builder::<S>(2, &clock).rate(Rate::every(MS).burst(2)).build().unwrap();
+    let before = hold(&pool, A);
+    let job = pool.job("paused").each_keyed([(A, || ())]).run().unwrap();
+    eventually(|| job.progress().waiting == 1);
+    assert!(job.pause());
+    before.let_go();
+    eventually(|| job.progress().ready == 1);
+    assert!(pool.keys().pause(&A) && job.resume());
+    eventually(|| job.progress().waiting == 1 && job.progress().running == 0);
+    assert!(pool.keys().resume(&A));
+    assert!(job.wait().unwrap().is_completed());
+    // Both tokens are taken now.
+    let next = pool.submit(B, || {}).unwrap();
+    eventually(|| pool.inspect().snapshot(0).workers_asleep == 2);
+    assert!(!next.is_finished());
+    clock.advance(MS);
+    assert!(next.wait().unwrap().is_completed());
 }
 
 fn explanations_say_until_when<S: AnyHasher>() {

@@ -3,9 +3,10 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher};
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 
-use crate::common::{LONG, soon};
+use crate::common::{LONG, hold, soon};
 use keylane::Pool;
 
 const KEYS: u32 = 6;
@@ -116,4 +117,29 @@ fn short_lines_have_turns_beside_many_long_ones() {
 fn otherwise_one_of_two_workers_stays_with_its_key() {
     let ran = counts(&in_rounds(false, even_keys(), ROUNDS as usize));
     assert!(ran.values().any(|ran| *ran > ROUNDS * 3 / 4), "{ran:?}");
+}
+
+/// All tasks of the key are in its wait queue, and the other task is not in the backlog yet.
+#[test]
+fn a_task_that_comes_last_waits_for_one_quantum_of_a_key_with_a_long_line() {
+    const QUANTUM: usize = 2;
+    soon(|| {
+        let pool = Pool::<u32>::builder().workers(2).quantum(QUANTUM, LONG).strict_quantum();
+        let pool = pool.build().unwrap();
+        let long = hold(&pool, 0);
+        let ran = Arc::new(AtomicUsize::new(0));
+        for _ in 0..20 {
+            let ran = ran.clone();
+            pool.execute(0, move || _ = ran.fetch_add(1, Ordering::SeqCst)).unwrap();
+        }
+        // The second worker has entered all of these before it is busy itself.
+        let busy = hold(&pool, 1);
+        let count = ran.clone();
+        let last = pool.submit(2, move || count.load(Ordering::SeqCst)).unwrap();
+        long.let_go();
+        let before = last.wait().unwrap().unwrap();
+        assert!(before <= QUANTUM, "{before} tasks of the long line");
+        busy.let_go();
+        pool.shutdown().unwrap();
+    });
 }

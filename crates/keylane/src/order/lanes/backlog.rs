@@ -161,3 +161,108 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         self.fence.is_none() && !self.backlog.is_empty()
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    struct Shard {
+        lanes: Lanes<u32, ()>,
+        inbox: Inbox<u32, ()>,
+        task_slot: TaskSlot<u32, ()>,
+    }
+
+    impl Shard {
+        fn new() -> Self {
+            Shard { lanes: Lanes::new(64), inbox: Inbox::default(), task_slot: TaskSlot::default() }
+        }
+
+        /// Submits a task of this key. Returns whether the workers must be notified.
+        fn submit(&mut self, key: u32) -> bool {
+            self.inbox.push_single(key, 0, KeyClaim { key, mode: ClaimMode::Exclusive }, || ())
+        }
+
+        fn refill(&mut self, lane: Option<usize>) {
+            self.lanes.refill(&mut self.inbox, lane);
+        }
+
+        /// Takes the next task of the backlog. Returns the slot of its lane.
+        fn start(&mut self) -> Option<usize> {
+            match self.lanes.next_fresh(false, &mut self.task_slot)? {
+                HeldLanes::Lane(slot) => {
+                    self.task_slot.take();
+                    Some(slot)
+                }
+                other => panic!("it has one key: {other:?}"),
+            }
+        }
+    }
+
+    /// A shard with a running task of key 7.
+    fn running() -> (Shard, usize) {
+        let mut shard = Shard::new();
+        assert!(shard.submit(7), "no worker has been notified");
+        shard.refill(None);
+        let slot = shard.start().expect("nothing else runs");
+        (shard, slot)
+    }
+
+    #[test]
+    fn the_load_of_a_shard_is_its_backlog_and_its_ready_tasks() {
+        let mut shard = Shard::new();
+        (0..3).for_each(|key| _ = shard.submit(key));
+        shard.refill(None);
+        assert_eq!(shard.lanes.about_left(), 3);
+        let slot = shard.start().expect("nothing else runs");
+        shard.task_slot.put(());
+        shard.lanes.requeue(slot, &mut shard.task_slot);
+        assert_eq!(shard.lanes.about_left(), 3);
+        (shard.start(), shard.start());
+        assert_eq!(shard.lanes.about_left(), 1);
+    }
+
+    /// The lane's worker finds the next tasks of the key by itself.
+    #[test]
+    fn no_worker_is_notified_of_a_task_of_the_pinned_lane() {
+        let (mut shard, slot) = running();
+        shard.submit(7);
+        shard.refill(Some(slot));
+        assert!(shard.lanes.is_pinned(slot), "the next task is the lane's");
+        assert!(!shard.submit(7) && shard.submit(8));
+        assert!(!shard.lanes.unpin(&mut shard.inbox), "key 8 has notified");
+        shard.refill(None);
+        assert!(shard.submit(7), "the lane is not pinned any more");
+    }
+
+    #[test]
+    fn a_lane_of_another_key_is_not_pinned_by_a_refill() {
+        let (mut shard, slot) = running();
+        shard.submit(8);
+        shard.refill(Some(slot));
+        assert!(!shard.lanes.has_pinned());
+    }
+
+    #[test]
+    fn a_task_that_waits_in_a_lane_is_taken_before_a_refill() {
+        let (mut shard, slot) = running();
+        assert!(shard.lanes.is_last(slot));
+        shard.submit(7);
+        shard.refill(None);
+        assert!(!shard.lanes.is_last(slot) && shard.lanes.has_offer());
+        assert_eq!(shard.start(), None, "it waits for the running one");
+        assert!(!shard.lanes.is_last(slot) && !shard.lanes.has_offer());
+    }
+
+    #[test]
+    fn only_a_pinned_lane_without_tasks_runs_dry() {
+        let (mut shard, slot) = running();
+        assert!(!shard.lanes.runs_dry(), "the lane is not pinned");
+        shard.lanes.pin_lane(&mut shard.inbox, slot);
+        assert!(shard.lanes.runs_dry());
+        shard.submit(7);
+        shard.refill(Some(slot));
+        assert!(!shard.lanes.runs_dry(), "a task is left");
+        assert_eq!(shard.start(), None);
+        assert!(!shard.lanes.runs_dry(), "a task waits in the lane");
+    }
+}

@@ -198,3 +198,30 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         self.limiter.as_ref().map_or(0, |limiter| limiter.keys.len())
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Otherwise the timer would have one more alarm with each task, and would never rest.
+    #[test]
+    fn one_sweep_is_scheduled_at_a_time_and_none_for_rates_that_stay() {
+        let mut lanes = Lanes::<u32, ()>::new(64);
+        let rate = Rate::every(Duration::from_nanos(10));
+        assert_eq!(lanes.schedule_sweep(0, 5), None, "there are no rates");
+        lanes.set_rate_of(1, &1, Some(rate), 0);
+        assert_eq!(lanes.schedule_sweep(0, 5), None, "a rate of its own is not forgotten");
+        lanes.set_common_rate(Some(rate), 0);
+        assert_eq!(lanes.schedule_sweep(0, 5), None, "no other key has a bucket");
+        let limiter = lanes.limiter.as_mut().expect("there are rates");
+        assert_eq!(limiter.charge(2, &2, 0), Some(10));
+        assert_eq!(lanes.schedule_sweep(0, 50), Some(50));
+        assert_eq!(lanes.schedule_sweep(0, 50), None, "one is scheduled");
+        lanes.sweep_rates(5);
+        assert_eq!(lanes.schedule_sweep(5, 50), Some(55), "the bucket was not full");
+        lanes.sweep_rates(10);
+        assert_eq!((lanes.schedule_sweep(10, 50), lanes.metered_keys()), (None, 1));
+    }
+}
