@@ -39,6 +39,13 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         let parts = open().flat_map(|(_, lane)| lane.waiting.iter().take(MAX_CHECKED));
         let parts = parts.filter(|waiting| matches!(waiting, LaneEntry::Part { .. })).count();
         assert!(parts <= self.parts, "{parts} parts wait, and {} are counted", self.parts);
+        let held: usize = open().map(|(_, lane)| lane.holders.count()).sum();
+        let is_whole = open().all(|(_, lane)| lane.waiting.len() <= MAX_CHECKED);
+        assert!(
+            self.is_emptied || !is_whole || self.parts <= parts + held,
+            "{parts} parts wait, {held} tasks hold lanes, and {} parts are counted",
+            self.parts
+        );
     }
 
     #[cfg(debug_assertions)]
