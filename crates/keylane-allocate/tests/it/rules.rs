@@ -360,3 +360,18 @@ fn nothing_is_offered_while_all_workers_are_busy() {
     scheduler.ended(Claimant::Job(endless), End::Done, 1);
     assert!(scheduler.could_decide());
 }
+
+/// Work outside jobs counts as a job only if there is any: the queue goes first only where it would be
+/// admitted beyond the number of workers.
+#[test]
+fn an_admitted_job_has_its_worker_back_before_the_next_job_is_admitted() {
+    let mut scheduler = JobScheduler::new(2);
+    let first = scheduler.submit(Supply::Ready(4), 1, 0);
+    assert_eq!(give_all(&mut scheduler, 0).len(), 2);
+    let second = scheduler.submit(Supply::Ready(1), 1, 1);
+    scheduler.ended(Claimant::Job(first), End::Done, 2);
+    scheduler.ended(Claimant::Job(first), End::Done, 2);
+    let given = give_all(&mut scheduler, 2);
+    let (first, second) = (Claimant::Job(first), Claimant::Job(second));
+    assert_eq!(given, [(first, Rule::Keep), (second, Rule::Admit)]);
+}

@@ -86,6 +86,7 @@ fn each_outcome_is_delivered_once_and_a_failure_can_end_the_job() {
             let mut numbers = numbers.unwrap().wait().unwrap().unwrap();
             numbers.sort_unstable();
             assert_eq!(numbers, (0..1000).collect::<Vec<_>>());
+            assert_eq!(pool.inspect().snapshot(0).failed, 100, "each failure is counted");
 
             let first = pool.job("first").on_error(OnError::FailFast).try_each_keyed(failing());
             assert!(matches!(first.run().unwrap().wait().unwrap(), Outcome::Failed(_)));

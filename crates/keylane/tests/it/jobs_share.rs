@@ -358,3 +358,17 @@ fn a_worker_that_has_run_other_work_reports_so() {
         assert_eq!(ends.next(), Some(End::Done));
     });
 }
+
+#[test]
+fn a_weight_is_set_as_long_as_the_job_has_not_ended() {
+    soon(|| {
+        let pool = pool(1);
+        let steps = Steps::new(&pool, "weighs", 1);
+        steps.begins(1);
+        let job = steps.job.as_ref().unwrap();
+        assert!(job.set_weight(7));
+        steps.end(1);
+        eventually(|| job.is_finished());
+        assert!(!job.set_weight(7));
+    });
+}

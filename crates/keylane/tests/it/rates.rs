@@ -554,6 +554,15 @@ fn subtasks_with_keys_count_once_for_each<S: AnyHasher>() {
     job.wait().unwrap();
 }
 
+#[test]
+fn a_mock_clock_says_how_far_it_was_advanced() {
+    let clock = MockClock::new();
+    assert_eq!(clock.now(), Duration::ZERO);
+    clock.clone().advance(10 * MS);
+    clock.advance(MS);
+    assert_eq!(clock.now(), 11 * MS);
+}
+
 /// Its job is paused when its key is granted, and its key is paused when its job goes on.
 fn a_subtask_that_goes_back_to_its_key_costs_no_token<S: AnyHasher>() {
     let clock = MockClock::new();

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::{Gate, OpenAtLast, eventually, soon, with_turns};
 use keylane::observe::Statistics;
-use keylane::{Claims, Outcome, Pool};
+use keylane::{Claims, Compatibility, Outcome, Pool};
 
 fn drained(pool: &Pool<u64>) {
     pool.shutdown().unwrap();
@@ -125,6 +125,15 @@ fn few_tasks_are_all_measured() {
     });
 }
 
+/// Descriptor of a task that runs beside no other with a descriptor.
+struct Alone;
+
+impl Compatibility for Alone {
+    fn is_compatible(&self, _: &Self) -> bool {
+        false
+    }
+}
+
 #[test]
 fn every_task_is_measured_if_that_is_asked_for() {
     soon(|| {
@@ -135,6 +144,7 @@ fn every_task_is_measured_if_that_is_asked_for() {
                 0 => pool.execute([task, task + 1], || {}).unwrap(),
                 1 => pool.execute(Claims::none(), || {}).unwrap(),
                 2 => pool.execute(Claims::barrier(), || {}).unwrap(),
+                3 => pool.execute(Claims::described(Alone), || {}).unwrap(),
                 _ => pool.execute(task % 7, || {}).unwrap(),
             }
         }
