@@ -3,8 +3,8 @@
 use super::{job, names, scheduler, start_all, subtask};
 use crate::JobNumber;
 use crate::scheduler::{
-    AcceptResult, JobFailurePolicy, JobOutcome, KeyFailurePolicy, KeyHeadError, RunEnd, Scheduler,
-    SchedulerSettings, Step, SubtaskFate, UnfinishedState, WaitReason,
+    AcceptResult, JobFailurePolicy, JobOutcome, KeyFailurePolicy, KeyHeadError, NewJob, RunEnd,
+    Scheduler, SchedulerSettings, Step, SubtaskFate, UnfinishedState, WaitReason,
 };
 use keylane_allocate::JobPolicy;
 
@@ -238,4 +238,23 @@ fn as_many_decisions_are_kept_as_is_set() {
     start_all(&mut scheduler, 0);
     let kept: Vec<Step> = scheduler.decisions(9).map(|decision| decision.start.step).collect();
     assert_eq!(kept, [Step::Subtask(1), Step::Subtask(2)]);
+}
+
+/// The need of a job is divided by its weight.
+#[test]
+fn a_job_with_a_high_weight_is_not_behind_a_shorter_one() {
+    let settings = SchedulerSettings { order: JobPolicy::Balanced, ..SchedulerSettings::new(2) };
+    let mut scheduler = Scheduler::new(settings);
+    scheduler.accept(job(1, &[""; 6]), 0);
+    scheduler.accept(NewJob { weight: 5, ..job(2, &[""; 20]) }, 0);
+    assert_eq!(names(&start_all(&mut scheduler, 0)), [(1, 0), (2, 0)]);
+    let ahead = |scheduler: &Scheduler, number: u64| match scheduler
+        .waiting_because(JobNumber(number))
+        .unwrap()[0]
+        .reason
+    {
+        WaitReason::NoSlot { ahead, .. } => ahead,
+        _ => panic!("it waits for a slot"),
+    };
+    assert_eq!([1, 2].map(|number| ahead(&scheduler, number)), [Some(1), Some(0)]);
 }
