@@ -217,7 +217,8 @@ mod tests {
         shard.task_slot.put(());
         shard.lanes.requeue(slot, &mut shard.task_slot);
         assert_eq!(shard.lanes.about_left(), 3);
-        (shard.start(), shard.start());
+        shard.start();
+        shard.start();
         assert_eq!(shard.lanes.about_left(), 1);
     }
 
