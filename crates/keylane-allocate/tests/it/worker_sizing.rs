@@ -231,3 +231,14 @@ fn the_quota_of_the_first_version_is_in_the_hierarchy_of_the_cpu_alone() {
     assert_eq!(with_quota_in("cpu"), Some(2000));
     assert_eq!(with_quota_in("cpuset"), None);
 }
+
+#[test]
+fn the_quota_of_the_second_version_is_where_that_is_mounted() {
+    let mounts = "31 23 0:27 / /sys/fs/cgroup/memory rw shared:5 - cgroup cgroup rw,memory\n\
+                  30 23 0:26 / /sys/fs/cgroup/unified rw,nosuid shared:4 - cgroup2 cgroup2 rw";
+    let tree = Tree::plain(8)
+        .file("proc/self/cgroup", "0::/box")
+        .file("proc/self/mountinfo", mounts)
+        .file("sys/fs/cgroup/unified/box/cpu.max", "200000 100000");
+    assert_eq!(tree.machine().quota_millis, Some(2000));
+}

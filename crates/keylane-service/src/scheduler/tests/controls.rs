@@ -218,7 +218,8 @@ fn a_restored_subtask_without_an_attempt_left_fails_and_says_how_many_it_drops()
 
 #[test]
 fn a_ready_subtask_is_told_whether_it_starts_at_once_or_how_many_jobs_come_before() {
-    let settings = SchedulerSettings { order: JobPolicy::Balanced, ..SchedulerSettings::new(1) };
+    let order = JobPolicy::Balanced;
+    let settings = SchedulerSettings { order, max_active: Some(1), ..SchedulerSettings::new(1) };
     let mut scheduler = Scheduler::new(settings);
     let reason = |scheduler: &Scheduler, number: u64| {
         scheduler.waiting_because(JobNumber(number)).unwrap()[0].reason.clone()
