@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -18,6 +18,8 @@ struct Shared {
     /// Port of this machine to which new connections lead.
     to: AtomicU16,
     has_ended: AtomicBool,
+    /// Number of connections so far.
+    accepted: AtomicUsize,
     /// Whether the next answer of PostgreSQL to a commit is lost.
     loses_commit: AtomicBool,
     connections: Mutex<Vec<Forwarded>>,
@@ -43,6 +45,7 @@ impl Forwarder {
         let shared = Arc::new(Shared {
             to: to.into(),
             has_ended: AtomicBool::new(false),
+            accepted: AtomicUsize::new(0),
             loses_commit: AtomicBool::new(false),
             connections: Mutex::default(),
         });
@@ -52,6 +55,7 @@ impl Forwarder {
                 if accepting.has_ended.load(Ordering::SeqCst) {
                     break;
                 }
+                accepting.accepted.fetch_add(1, Ordering::SeqCst);
                 accepting.forward(client);
             }
         });
@@ -62,6 +66,12 @@ impl Forwarder {
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// Returns the number of connections so far.
+    #[must_use]
+    pub fn accepted(&self) -> usize {
+        self.shared.accepted.load(Ordering::SeqCst)
     }
 
     /// Leads new connections to another port.

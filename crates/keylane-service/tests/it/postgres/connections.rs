@@ -67,6 +67,26 @@ fn a_commit_whose_answer_is_lost_has_taken_effect_once() {
     assert_eq!(waiting(&recovered.next_job().unwrap().unwrap()), [(2, 0)]);
 }
 
+/// The store asks by other connections whether the database still executes it.
+#[test]
+fn a_statement_that_takes_long_is_waited_for() {
+    let Some(server) = or_skip(PostgresServer::start()) else { return };
+    let forwarder = Forwarder::start(server.port());
+    let (store, _) = Node::by(forwarder.port()).open();
+    let job = accepted(&store, 1);
+    let locked = Locked::table(&server, "meta");
+    thread::scope(|scope| {
+        let write = scope.spawn(|| end(&store, job));
+        while server.query("SELECT count(*) FROM pg_locks WHERE NOT granted") == "0" {}
+        let before = forwarder.accepted();
+        while forwarder.accepted() < before + 2 {
+            thread::yield_now();
+        }
+        locked.release();
+        write.join().unwrap().unwrap();
+    });
+}
+
 #[test]
 fn connections_that_say_nothing_more_are_replaced() {
     let Some(server) = or_skip(PostgresServer::start()) else { return };
