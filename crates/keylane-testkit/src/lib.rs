@@ -7,7 +7,7 @@
 //! - [`order`]: one conformance suite of order, for the library's pool and the service's scheduler.
 //! - [`power_loss`]: the files that a power failure could leave (Linux).
 //! - [`fuzz`]: parsers and file formats on mutations of their corpora.
-//! - [`shrink`]: a shorter run that fails too.
+//! - [`simulation`]: seeds, kept histories, and a shorter run that fails too.
 //! - [`or_skip`]: skips a test on a machine that lacks a fixture.
 
 mod broker;
@@ -20,11 +20,10 @@ mod pgbouncer;
 mod postgres;
 #[cfg(target_os = "linux")]
 pub mod power_loss;
-mod shrink;
+pub mod simulation;
 
 pub use broker::Broker;
 pub use forwarder::Forwarder;
 pub use parts::{Missing, or_skip};
 pub use pgbouncer::PgBouncer;
 pub use postgres::PostgresServer;
-pub use shrink::shrink;

@@ -50,7 +50,9 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::available_parallelism;
 
-use cuts::{Cuts, Part};
+use keylane_testkit::simulation::{assert_same, cuts, kept, seeds};
+
+use self::cuts::{Cuts, Part};
 
 // The file operations of the simulated service are recorded.
 keylane_testkit::intercept_file_calls!();
@@ -63,22 +65,6 @@ const KEPT: &str = include_str!("kept.txt");
 
 /// Maximum number of runs that look for a shorter history.
 const MAX_SHRINKS: usize = 400;
-
-/// Returns the seeds to run.
-fn seeds() -> Range<u64> {
-    let Ok(text) = std::env::var("KEYLANE_SEEDS") else { return SEEDS };
-    let number = |text: &str| text.trim().parse().expect("KEYLANE_SEEDS is a number or a range");
-    match text.split_once("..") {
-        Some((from, until)) => number(from)..number(until),
-        None => 0..number(&text),
-    }
-}
-
-/// Returns the parts to leave out.
-fn cuts() -> Cuts {
-    let text = std::env::var("KEYLANE_CUTS").unwrap_or_default();
-    text.parse().expect("KEYLANE_CUTS names parts of a simulation")
-}
 
 /// Result of a run.
 struct Judged {
@@ -101,7 +87,7 @@ fn shrink(seed: u64, cuts: &Cuts, parts: &[Part]) -> Cuts {
     let parts: Vec<Part> = parts.iter().copied().filter(|part| !cuts.has(*part)).collect();
     let without = |more: &BTreeSet<Part>| Cuts(cuts.0.union(more).copied().collect());
     let fails = |more: &BTreeSet<Part>| !run(seed, without(more)).broken.is_empty();
-    without(&keylane_testkit::shrink(&parts, MAX_SHRINKS, fails))
+    without(&keylane_testkit::simulation::shrink(&parts, MAX_SHRINKS, fails))
 }
 
 /// Fails with the shortest history that still breaks a promise, and the command that repeats it.
@@ -160,15 +146,12 @@ fn run_all(seeds: Range<u64>, cuts: &Cuts) {
 
 #[test]
 fn promises_hold_in_every_simulated_history() {
-    run_all(seeds(), &cuts());
+    run_all(seeds(SEEDS), &cuts());
 }
 
 #[test]
 fn kept_histories_hold() {
-    for line in KEPT.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
-        let (seed, cuts) = line.split_once(' ').unwrap_or((line, ""));
-        let seed = seed.parse().expect("a line begins with a seed");
-        let cuts: Cuts = cuts.trim().parse().expect("the parts that are left out");
+    for (seed, cuts) in kept::<Cuts>(KEPT) {
         let judged = run(seed, cuts.clone());
         if !judged.broken.is_empty() {
             fail(seed, cuts, &judged);
@@ -178,15 +161,8 @@ fn kept_histories_hold() {
 
 #[test]
 fn two_runs_of_a_seed_have_the_same_history() {
-    for seed in seeds().take(2) {
+    for seed in seeds(SEEDS).take(2) {
         let (one, other) = (run(seed, cuts()).history, run(seed, cuts()).history);
-        let differs = one.lines().zip(other.lines()).position(|(one, other)| one != other);
-        let differs = differs.map(|at| {
-            let from = at.saturating_sub(5);
-            let part = |text: &str| text.lines().skip(from).take(10).collect::<Vec<_>>().join("\n");
-            format!("{}\n--- and\n{}", part(&one), part(&other))
-        });
-        assert_eq!(differs, None, "seed {seed}");
-        assert_eq!(one.len(), other.len(), "seed {seed}");
+        assert_same(seed, &one, &other);
     }
 }

@@ -45,6 +45,8 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::panic::catch_unwind;
 
+use keylane_testkit::simulation::{assert_same, cuts, kept, seeds};
+
 use self::cuts::Cuts;
 use self::run::{MAX_FAULTY, Outcome, simulate};
 
@@ -56,22 +58,6 @@ const KEPT: &str = include_str!("kept.txt");
 
 /// Maximum number of runs without some actions.
 const MAX_SHRINKS: usize = 400;
-
-/// Returns the seeds to run.
-fn seeds() -> Range<u64> {
-    let Ok(text) = std::env::var("KEYLANE_SEEDS") else { return SEEDS };
-    let number = |text: &str| text.trim().parse().expect("KEYLANE_SEEDS is a number or a range");
-    match text.split_once("..") {
-        Some((from, until)) => number(from)..number(until),
-        None => 0..number(&text),
-    }
-}
-
-/// Returns the parts to leave out.
-fn cuts() -> Cuts {
-    let text = std::env::var("KEYLANE_CUTS").unwrap_or_default();
-    text.parse().expect("KEYLANE_CUTS names parts of a simulation")
-}
 
 /// Result of a run.
 struct Judged {
@@ -112,7 +98,9 @@ fn shrink(seed: u64, cuts: Cuts) -> Cuts {
         ..short.clone()
     };
     let parts: Vec<u64> = (0..actions).filter(|it| !short.actions.contains(it)).collect();
-    without(&keylane_testkit::shrink(&parts, MAX_SHRINKS, |cut| fails(seed, &without(cut))))
+    without(&keylane_testkit::simulation::shrink(&parts, MAX_SHRINKS, |cut| {
+        fails(seed, &without(cut))
+    }))
 }
 
 /// Fails with the shortest history that still breaks a promise, and the command that repeats it.
@@ -132,17 +120,14 @@ fn fail(seed: u64, cuts: Cuts) -> ! {
 
 #[test]
 fn promises_hold_in_every_simulated_history() {
-    if let Some(seed) = seeds().find(|seed| fails(*seed, &cuts())) {
+    if let Some(seed) = seeds(SEEDS).find(|seed| fails(*seed, &cuts())) {
         fail(seed, cuts());
     }
 }
 
 #[test]
 fn kept_histories_hold() {
-    for line in KEPT.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
-        let (seed, cuts) = line.split_once(' ').unwrap_or((line, ""));
-        let seed = seed.parse().expect("a line begins with a seed");
-        let cuts: Cuts = cuts.trim().parse().expect("the parts that are left out");
+    for (seed, cuts) in kept::<Cuts>(KEPT) {
         if fails(seed, &cuts) {
             fail(seed, cuts);
         }
@@ -151,15 +136,8 @@ fn kept_histories_hold() {
 
 #[test]
 fn two_runs_of_a_seed_have_the_same_history() {
-    for seed in seeds().take(5) {
+    for seed in seeds(SEEDS).take(5) {
         let (one, other) = (run(seed, cuts()).history, run(seed, cuts()).history);
-        let differs = one.lines().zip(other.lines()).position(|(one, other)| one != other);
-        let differs = differs.map(|at| {
-            let from = at.saturating_sub(5);
-            let part = |text: &str| text.lines().skip(from).take(10).collect::<Vec<_>>().join("\n");
-            format!("{}\n--- and\n{}", part(&one), part(&other))
-        });
-        assert_eq!(differs, None, "seed {seed}");
-        assert_eq!(one.len(), other.len(), "seed {seed}");
+        assert_same(seed, &one, &other);
     }
 }
