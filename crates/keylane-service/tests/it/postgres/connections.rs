@@ -77,11 +77,14 @@ fn a_statement_that_takes_long_is_waited_for() {
     let locked = Locked::table(&server, "meta");
     thread::scope(|scope| {
         let write = scope.spawn(|| end(&store, job));
-        while server.query("SELECT count(*) FROM pg_locks WHERE NOT granted") == "0" {}
-        let before = forwarder.accepted();
-        while forwarder.accepted() < before + 2 {
+        let waiting = || server.query("SELECT pid FROM pg_locks WHERE NOT granted");
+        while waiting().is_empty() {}
+        let (session, before) = (waiting(), forwarder.accepted());
+        // It has asked several times.
+        while forwarder.accepted() < before + 4 {
             thread::yield_now();
         }
+        assert_eq!(waiting(), session, "the statement was sent again");
         locked.release();
         write.join().unwrap().unwrap();
     });
