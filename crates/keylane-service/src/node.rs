@@ -26,6 +26,8 @@ struct NodeState {
     secret: NodeSecret,
     /// Owner of the store, as it was last seen in the database. `None`: there is none, or it has no address.
     owner: watch::Sender<Option<Owner>>,
+    /// Whether an operator has drained the node, as it was last seen in the database.
+    drained: watch::Sender<bool>,
 }
 
 /// Address at which a node is reached by the others, such as `https://10.0.0.5:7420`.
@@ -64,8 +66,22 @@ pub(crate) struct ListedNode {
     pub(crate) version: String,
     /// Whether it owns the store.
     pub(crate) is_owner: bool,
+    /// Whether an operator has drained it.
+    pub(crate) is_drained: bool,
     /// Time since it wrote its row, by the clock of the database, in milliseconds.
     pub(crate) silent_ms: u64,
+}
+
+/// Effect of a request to drain a node or to end that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(feature = "postgres"), allow(dead_code, reason = "there is no database"))]
+pub(crate) enum DrainOutcome {
+    /// It is drained, or is not any more.
+    Done,
+    /// No node has this address.
+    Unknown,
+    /// No other node that could own the store is there.
+    LastNode,
 }
 
 /// Random text that a node writes to the database.
@@ -86,6 +102,7 @@ impl Node {
             address: Mutex::new(address),
             secret: NodeSecret(secret.into()),
             owner: watch::Sender::new(None),
+            drained: watch::Sender::new(false),
         }))
     }
 
@@ -106,6 +123,30 @@ impl Node {
             Some(owner) => owner.address,
             None => std::future::pending().await,
         }
+    }
+
+    /// Waits until an operator has drained this node: then it should give the store up, so that another one owns it. Cancel safe.
+    pub async fn drained(&self) {
+        self.wait_for_drained(true).await;
+    }
+
+    /// Waits until the node is drained, or is not drained.
+    pub(crate) async fn wait_for_drained(&self, wanted: bool) {
+        // The sender lives as long as the node.
+        if self.0.drained.subscribe().wait_for(|drained| *drained == wanted).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Returns whether an operator has drained the node.
+    #[cfg_attr(not(feature = "postgres"), allow(dead_code, reason = "there is no database"))]
+    pub(crate) fn is_drained(&self) -> bool {
+        *self.0.drained.borrow()
+    }
+
+    /// Records whether the database says that the node is drained.
+    pub(crate) fn set_drained(&self, drained: bool) {
+        self.0.drained.send_if_modified(|known| std::mem::replace(known, drained) != drained);
     }
 
     /// Replaces the certificate with which the node answers. The others know it when the database has it.

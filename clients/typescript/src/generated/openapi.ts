@@ -636,6 +636,40 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/nodes/drain": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Drain a server: it takes no more subtasks, and another one becomes the owner */
+        post: operations["post_v1_nodes_drain"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/nodes/resume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Resume a drained server */
+        post: operations["post_v1_nodes_resume"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/scheduler": {
         parameters: {
             query?: never;
@@ -1752,7 +1786,12 @@ export interface components {
         NodeView: {
             /** @description Address at which the other servers reach it. */
             address: string;
-            /** @description Time at which it last wrote to the database that it is there: it does so every few seconds. A minute later it is no longer listed. */
+            /** @description Whether it is drained: it owns no store and leases no subtasks until it is resumed. */
+            drained?: boolean;
+            /**
+             * @description Time at which it last wrote to the database that it is there: it does so every few seconds. A minute later it is no longer listed,
+             *     unless it is drained.
+             */
             last_contact: components["schemas"]["Timestamp"];
             /** @description Whether it owns the store and decides what runs. The others forward requests to it. */
             owner: boolean;
@@ -2783,7 +2822,7 @@ export interface operations {
         parameters: {
             query?: {
                 who?: string;
-                what?: "job.cancel" | "job.pause" | "job.resume" | "job.retry" | "job.patch" | "job.purge" | "key.steer" | "key.pause" | "key.resume" | "key.retry-head" | "key.skip-head" | "schedule.put" | "schedule.delete" | "schedule.pause" | "schedule.resume" | "schedule.run" | "kind.pause" | "kind.resume" | "kind.patch" | "kind.reset" | "webhook.retry" | "webhook.remove" | "store.backup";
+                what?: "job.cancel" | "job.pause" | "job.resume" | "job.retry" | "job.patch" | "job.purge" | "key.steer" | "key.pause" | "key.resume" | "key.retry-head" | "key.skip-head" | "schedule.put" | "schedule.delete" | "schedule.pause" | "schedule.resume" | "schedule.run" | "kind.pause" | "kind.resume" | "kind.patch" | "kind.reset" | "webhook.retry" | "webhook.remove" | "store.backup" | "node.drain" | "node.resume";
                 job?: string;
                 since?: string;
                 cursor?: string;
@@ -6217,6 +6256,149 @@ export interface operations {
             };
             /** @description refused */
             403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description refused */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    post_v1_nodes_drain: {
+        parameters: {
+            query: {
+                address: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Drain a server: it takes no more subtasks, and another one becomes the owner */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NodeView"];
+                };
+            };
+            /** @description refused */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description refused */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description refused */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description refused */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description refused */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description refused */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    post_v1_nodes_resume: {
+        parameters: {
+            query: {
+                address: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Resume a drained server */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NodeView"];
+                };
+            };
+            /** @description refused */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description refused */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description refused */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description refused */
+            422: {
                 headers: {
                     [name: string]: unknown;
                 };

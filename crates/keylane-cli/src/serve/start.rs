@@ -40,7 +40,7 @@ impl Start {
         grace: &mut Duration,
     ) -> anyhow::Result<ExitOutcome> {
         let Start { source, serving, webhooks, traces, backups, mut store, node_address } = self;
-        let mut stops = ServerSignals::watch()?;
+        let stops = ServerSignals::watch()?;
         // First, so that probes get answers while a large store is read.
         let starting = StartingServer::bind(serving.clone()).await?;
         let starting = store.join(starting, node_address, serving.tls.is_some())?;
@@ -49,69 +49,177 @@ impl Start {
             children: Some(store.lease_children()),
             guard: GuardMechanism::ThisProgram,
         });
-        let starting = starting.lease_to(&runner);
+        let mut starting = starting.lease_to(&runner);
         let plain = config.settings(&store);
         let tenants = config.tenants(plain.slots)?;
         let settings = ServiceSettings { backups, webhooks, traces, tenants, ..plain };
         let kinds = reload::KindTables::of(&config)?;
         kinds.run_by(&runner);
-        let mut builder = Service::builder(settings).guard(GuardMechanism::ThisProgram);
-        for (name, kind) in kinds.all() {
-            builder = builder.kind(&name, kind);
+        let reloads = reload::ReloadState { source, server: config, kinds, runner };
+        let mut running =
+            RunningServer { store, serving, settings, reloads, stops, shutdown_timeout };
+        let mut is_reload_due = false;
+        loop {
+            match running.round(starting, is_reload_due).await? {
+                Round::HandedOver(waiting) => starting = *waiting,
+                Round::Over { outcome, has_ended } => {
+                    if has_ended {
+                        *grace = Duration::ZERO;
+                    }
+                    return Ok(outcome);
+                }
+            }
+            is_reload_due = running.reloads.source.file.is_some();
         }
-        let mut reloads = reload::ReloadState { source, server: config, kinds, runner };
-        let waiting =
-            Waiting { server: &starting, node: store.node.as_ref(), is_reload_due: false };
-        let (service, is_reload_due) = match waiting
-            .until_started(builder, &mut stops, &reloads)
-            .await?
-        {
+    }
+}
+
+/// State of a server from its start to its end.
+struct RunningServer {
+    store: StorePlace,
+    serving: HttpSettings,
+    settings: ServiceSettings,
+    reloads: reload::ReloadState,
+    stops: ServerSignals,
+    shutdown_timeout: Duration,
+}
+
+/// End of a round: of the wait for the store, and of the time as its owner.
+enum Round {
+    /// The server was drained, and waits again.
+    HandedOver(Box<StartingServer>),
+    /// The server ends. Whether nothing of it runs any longer.
+    Over { outcome: ExitOutcome, has_ended: bool },
+}
+
+/// Reason why a server does not own its store any longer.
+enum OwnerEnd {
+    /// It can no longer use the store.
+    Lost(String),
+    /// A signal asks for its end.
+    Signal(i32),
+    /// An operator has drained it.
+    Drained,
+}
+
+impl RunningServer {
+    /// Waits for the store, and owns it until the server ends or is drained.
+    async fn round(
+        &mut self,
+        starting: StartingServer,
+        is_reload_due: bool,
+    ) -> anyhow::Result<Round> {
+        let builder = self.builder();
+        let waiting = Waiting { server: &starting, node: self.store.node.as_ref(), is_reload_due };
+        let started = waiting.until_started(builder, &mut self.stops, &self.reloads).await?;
+        let (service, is_reload_due) = match started {
             Started::Service(service, is_reload_due) => (service, is_reload_due),
             Started::Stopped { signal, is_node } => {
-                // Requests that were forwarded are still answered.
-                let within = if is_node { shutdown_timeout } else { Duration::ZERO };
-                tokio::select! {
-                    _ = async { tokio::join!(starting.stop(within), reloads.runner.stop(within)) } => {}
-                    () = stops.again() => say("stopped at once"),
-                }
-                *grace = Duration::ZERO;
-                return Ok(ending(signal));
+                self.stop_waiting(starting, is_node).await;
+                return Ok(Round::Over { outcome: ending(signal), has_ended: true });
             }
         };
         let server = starting.serve(&service);
         Announcement {
-            source: &reloads.source,
-            store: &store.shown,
+            source: &self.reloads.source,
+            store: &self.store.shown,
             server: &server,
-            settings: &serving,
+            settings: &self.serving,
         }
         .print();
         if is_reload_due {
-            reloads.run(&service, &server).await;
+            self.reloads.run(&service, &server).await;
         }
-        let signal = loop {
+        match self.until_end(&service, &server).await {
+            OwnerEnd::Lost(why) => {
+                eprintln!("keylane: {why}");
+                Ok(Round::Over { outcome: ExitOutcome::Error, has_ended: true })
+            }
+            OwnerEnd::Signal(signal) => {
+                self.stop(service, server).await;
+                Ok(Round::Over { outcome: ending(signal), has_ended: false })
+            }
+            OwnerEnd::Drained => self.hand_over(service, server).await,
+        }
+    }
+
+    fn builder(&self) -> ServiceBuilder {
+        let settings = self.settings.clone();
+        let builder = Service::builder(settings).guard(GuardMechanism::ThisProgram);
+        let kinds = self.reloads.kinds.all().into_iter();
+        kinds.fold(builder, |builder, (name, kind)| builder.kind(&name, kind))
+    }
+
+    /// Stops before the service has started. `is_node`: requests may have been forwarded, which are still answered.
+    async fn stop_waiting(&mut self, starting: StartingServer, is_node: bool) {
+        let within = if is_node { self.shutdown_timeout } else { Duration::ZERO };
+        let runner = &self.reloads.runner;
+        tokio::select! {
+            _ = async { tokio::join!(starting.stop(within), runner.stop(within)) } => {}
+            () = self.stops.again() => say("stopped at once"),
+        }
+    }
+
+    async fn until_end(&mut self, service: &Service, server: &HttpServer) -> OwnerEnd {
+        loop {
             let signal = tokio::select! {
-                signal = stops.next() => signal,
-                why = service.lost() => {
-                    eprintln!("keylane: {why}");
-                    *grace = Duration::ZERO;
-                    return Ok(ExitOutcome::Error);
-                }
+                signal = self.stops.next() => signal,
+                why = service.lost() => return OwnerEnd::Lost(why),
+                () = drained(self.store.node.as_ref()) => return OwnerEnd::Drained,
             };
             match signal {
-                SIGHUP if !stops.hangup_stops => reloads.run(&service, &server).await,
-                signal => break signal,
+                SIGHUP if !self.stops.hangup_stops => self.reloads.run(service, server).await,
+                signal => return OwnerEnd::Signal(signal),
             }
-        };
+        }
+    }
+
+    async fn stop(&mut self, service: Service, server: HttpServer) {
         // Before the message: a subtask that ends because of it must not make way for another.
         service.drain();
-        reloads.runner.drain();
+        self.reloads.runner.drain();
         say("stopping; again to stop at once");
         tokio::select! {
-            () = stop(server, service, &reloads.runner, shutdown_timeout) => {}
-            () = stops.again() => say("stopped at once; running subtasks will be retried"),
+            () = stop(server, service, &self.reloads.runner, self.shutdown_timeout) => {}
+            () = self.stops.again() => say("stopped at once; running subtasks will be retried"),
         }
-        Ok(ending(signal))
+    }
+
+    /// Stops the service, so that another server owns the store, and returns the server as one that waits. Attempts under leases continue.
+    async fn hand_over(&mut self, service: Service, server: HttpServer) -> anyhow::Result<Round> {
+        service.drain();
+        say("drained: this server gives the store up, and forwards requests to the next owner");
+        tokio::select! {
+            starting = hand_over(service, server, self.shutdown_timeout) => {
+                let starting = starting.context("only a server of a cluster is drained")?;
+                Ok(Round::HandedOver(Box::new(starting)))
+            }
+            signal = self.stops.next() => {
+                say("stopped at once; running subtasks will be retried");
+                Ok(Round::Over { outcome: ending(signal), has_ended: false })
+            }
+        }
+    }
+}
+
+async fn hand_over(
+    service: Service,
+    server: HttpServer,
+    within: Duration,
+) -> Option<StartingServer> {
+    let begun = Instant::now();
+    service.end_attempts(within).await;
+    let starting = server.hand_over(GOODBYE).await;
+    let left = within.saturating_sub(begun.elapsed());
+    let _ = tokio::time::timeout(left + CLOSING, service.stop(left)).await;
+    starting
+}
+
+/// Waits until an operator drains the server.
+async fn drained(node: Option<&Node>) {
+    match node {
+        Some(node) => node.drained().await,
+        None => std::future::pending().await,
     }
 }
 

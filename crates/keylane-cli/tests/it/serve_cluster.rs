@@ -197,3 +197,78 @@ fn a_server_that_waits_is_stopped_by_a_signal() {
     front.end().expect(0, &["stopping"]);
     first.run(&["submit", "echo", "--key", "k", "--wait"]).expect(0, &[]);
 }
+
+/// Attempts under leases go on at the drained server, and their ends count at the next owner.
+#[test]
+fn a_drained_owner_hands_the_store_over_and_forwards_until_it_is_resumed() {
+    let Some(database) = or_skip(PostgresServer::start()) else { return };
+    let cluster = Cluster { database, folder: tempfile::tempdir().unwrap() };
+    let mut commands = Commands::new(&cluster, &["first", "front"]);
+    let first = cluster.server("first");
+    let mut front = cluster.server("front");
+    let address = |server: &Served| format!("http://{}", server.address);
+    prints(&mut front, &format!("the server at {} owns the store", address(&first)));
+    let job = |key: &str| {
+        let job = until_accepted(&front, &["submit", "shared", "--key", key]);
+        job.stdout.split_whitespace().last().unwrap().to_owned()
+    };
+    let both = |commands: &mut Commands| {
+        let mut servers = [commands.next().0, commands.next().0];
+        servers.sort();
+        servers
+    };
+    let jobs = [job("a"), job("b")];
+    assert_eq!(both(&mut commands), ["first", "front"]);
+
+    let drained = front.run(&["nodes", "drain", &address(&first)]);
+    assert!(drained.expect(0, &[]).stdout.contains("drained"), "{drained:?}");
+    let waits = |server: &Served| {
+        let listed = until_accepted(server, &["nodes"]).stdout;
+        let line = listed.lines().find(|line| line.contains(&first.address)).unwrap().to_owned();
+        line.contains(" drained") && !line.contains("owner")
+    };
+    while !waits(&front) {
+        std::thread::yield_now();
+    }
+    for server in ["first", "front"] {
+        commands.let_end(server, "5");
+    }
+    for id in &jobs {
+        until_accepted(&first, &["watch", id]).expect(0, &[]);
+    }
+    // Nothing more runs at the drained one.
+    let jobs = [job("c"), job("d")];
+    for _ in &jobs {
+        let (server, _, attempt) = commands.next();
+        assert_eq!((&*server, &*attempt), ("front", "1"));
+        commands.let_end("front", "5");
+    }
+    for id in &jobs {
+        first.run(&["watch", id]).expect(0, &[]);
+    }
+    let last = first.run(&["nodes", "drain", &address(&front)]);
+    last.expect(4, &["no other server that is not drained"]);
+    first
+        .run(&["nodes", "drain", "http://a"])
+        .expect(4, &["there is no server with the address `http://a`"]);
+
+    // It stays drained when it starts again.
+    first.signal(Signal::TERM);
+    first.end().expect(0, &["stopping"]);
+    let mut first = cluster.server("first");
+    prints(&mut first, &format!("the server at {} owns the store", address(&front)));
+    let listed = first.run(&["nodes"]).expect(0, &[]).stdout.clone();
+    let line = listed.lines().find(|line| line.contains(&first.address)).unwrap();
+    assert!(line.contains(" drained"), "{listed}");
+    let resumed = first.run(&["nodes", "resume", &address(&first)]);
+    assert!(resumed.expect(0, &[]).stdout.contains("waits"), "{resumed:?}");
+    let jobs = [job("e"), job("f")];
+    assert_eq!(both(&mut commands), ["first", "front"]);
+    for server in ["first", "front"] {
+        commands.let_end(server, "5");
+    }
+    for id in &jobs {
+        first.run(&["watch", id]).expect(0, &[]);
+    }
+    assert!(!cluster.folder.path().join("overlap").exists());
+}

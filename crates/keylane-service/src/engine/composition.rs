@@ -317,6 +317,7 @@ impl Foundation {
             leases: Arc::clone(leases),
             persistence: Arc::clone(persistence),
             wake: Arc::clone(&self.signals.wake),
+            draining_node: Mutex::default(),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Client commands on jobs and keys, each looked up, applied, and answered only after its changes
 //! are on the disk.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use keylane_storage::ThreadNotify;
 
@@ -34,6 +34,8 @@ pub(crate) struct Control {
     pub(super) persistence: Arc<Persistence>,
     /// Wakes the dispatcher.
     pub(super) wake: Arc<ThreadNotify>,
+    /// Held while a server is drained.
+    pub(super) draining_node: Mutex<()>,
 }
 
 impl Control {

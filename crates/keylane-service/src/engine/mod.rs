@@ -62,6 +62,7 @@ mod leases;
 mod logs;
 mod metrics;
 mod name_locks;
+mod node_control;
 mod order_check;
 mod outcomes;
 mod pace;

@@ -184,6 +184,14 @@ impl Service {
         let _ = timeout(within, all).await;
     }
 
+    /// Stops accepting and starting work, and waits until no attempt runs in this process, at most for `within`. Leases continue, those that
+    /// this process has from itself too: the next owner of a store in a database gets their ends.
+    pub async fn end_attempts(&self, within: Duration) {
+        self.core.drain();
+        self.core.tasks.close();
+        let _ = timeout(within, self.core.tasks.wait()).await;
+    }
+
     /// Waits until this process can no longer run the jobs of the store, and returns the reason: another process has taken over a store in a
     /// database, or the database has lost transactions. Then the process should end, and start again to stand by. Never returns
     /// for a store in a file. Cancel safe.

@@ -43,6 +43,8 @@ const ACTIONS: &[(&str, &str, OperatorAction)] = &[
     ("POST", "/v1/webhooks/{webhook}/retry", OperatorAction::RetryWebhook),
     ("DELETE", "/v1/webhooks/{webhook}", OperatorAction::RemoveWebhook),
     ("POST", "/v1/backup", OperatorAction::BackUp),
+    ("POST", "/v1/nodes/drain", OperatorAction::DrainNode),
+    ("POST", "/v1/nodes/resume", OperatorAction::ResumeNode),
 ];
 
 /// Ensures that an operator's request has its entry before the answer, and that it is executed once

@@ -22,7 +22,7 @@ use crate::engine::{EarlierAction, KeyedClaim, KeyedRequest, OperatorAction};
 /// Reads the idempotency key of a request. The body, which is hashed, is read and put back.
 ///
 /// Returns `None` for a run of a schedule, whose key belongs to the job that it creates, for a backup,
-/// which is new each time, and for a caller without the role.
+/// which is new each time, for actions on servers, which have the same effect twice, and for a caller without the role.
 pub(super) async fn key_of(
     state: &AppState,
     action: OperatorAction,
@@ -30,7 +30,13 @@ pub(super) async fn key_of(
 ) -> Result<(Request, Option<KeyedRequest>), ApiError> {
     let caller = request.extensions().get::<Caller>().cloned();
     let caller = caller.filter(|caller| caller.may(Role::Operate));
-    let has_none = matches!(action, OperatorAction::RunSchedule | OperatorAction::BackUp);
+    let has_none = matches!(
+        action,
+        OperatorAction::RunSchedule
+            | OperatorAction::BackUp
+            | OperatorAction::DrainNode
+            | OperatorAction::ResumeNode
+    );
     let Some(caller) = caller.filter(|_| !has_none) else {
         return Ok((request, None));
     };
@@ -127,6 +133,8 @@ async fn present(
         | OperatorAction::ResumeKind
         | OperatorAction::PatchKind
         | OperatorAction::ResetKind => Json(core.query.kind_view(&named("kind"))?).into_response(),
-        OperatorAction::BackUp => unreachable!("a backup has no idempotency key"),
+        OperatorAction::BackUp | OperatorAction::DrainNode | OperatorAction::ResumeNode => {
+            unreachable!("it has no idempotency key")
+        }
     })
 }

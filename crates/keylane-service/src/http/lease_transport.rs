@@ -95,6 +95,16 @@ impl LeaseTransport for ToOwner {
     }
 }
 
+/// Pauses a runner while its node is drained, until it is dropped.
+pub(super) async fn pause(node: Node, runner: LeaseRunner) {
+    loop {
+        node.wait_for_drained(true).await;
+        runner.set_paused(true);
+        node.wait_for_drained(false).await;
+        runner.set_paused(false);
+    }
+}
+
 /// Connects a runner with the owner of the store, until it is dropped.
 pub(super) async fn follow(node: Node, runner: LeaseRunner) {
     let client = OwnerClient::default();

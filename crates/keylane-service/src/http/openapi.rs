@@ -214,6 +214,12 @@ const OPERATIONS: &[Operation] = operations! {
         answers [(200, Some("WebhookView"))]; problems [404, 409, 503, 507];
     delete "/v1/webhooks/{webhook}" "Remove a webhook" answers [(204, None)]; problems [404, 503, 507];
     get "/v1/nodes" "Servers that share the store in a database" answers [(200, Some("Nodes"))]; problems [503];
+    post "/v1/nodes/drain" "Drain a server: it takes no more subtasks, and another one becomes the owner"
+        query &[("address", "string")];
+        answers [(200, Some("NodeView"))]; problems [404, 409, 422, 503];
+    post "/v1/nodes/resume" "Resume a drained server"
+        query &[("address", "string")];
+        answers [(200, Some("NodeView"))]; problems [404, 422, 503];
     get "/v1/tenants" "Tenants that are configured or have unfinished jobs" answers [(200, Some("Tenants"))]; problems [];
     get "/v1/history" "Past of the service, for charts"
         query &[("from", "string"), ("to", "string"), ("include", "string")];

@@ -29,6 +29,7 @@ pub(super) fn router(state: AppState) -> Router {
         .merge(schedules::operator_router())
         .merge(webhooks::operator_router())
         .merge(backup::router())
+        .merge(nodes::operator_router())
         .layer(from_fn_with_state(state.clone(), audit_layer::write_down));
     let guarded = Router::new()
         .merge(operated)

@@ -356,7 +356,12 @@ pub(super) fn parameter(method: &str, path: &str, name: &str, kind: &str) -> Val
 
 /// Returns whether a query or header parameter is required.
 pub(super) fn is_required(method: &str, path: &str, name: &str) -> bool {
-    matches!((method, path, name), ("patch", _, "If-Match") | ("post", "/v1/keys", "key" | "what"))
+    matches!(
+        (method, path, name),
+        ("patch", _, "If-Match")
+            | ("post", "/v1/keys", "key" | "what")
+            | ("post", "/v1/nodes/drain" | "/v1/nodes/resume", "address")
+    )
 }
 
 /// Returns whether an operation is an operator's action, which takes an idempotency key.

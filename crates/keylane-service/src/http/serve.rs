@@ -49,6 +49,10 @@ pub struct HttpServer {
     /// TLS settings for connections accepted from now on.
     tls: Replaceable<Option<TlsIdentity>>,
     connections: TaskTracker,
+    routes: Replaceable<Router>,
+    runner: Option<LeaseRunner>,
+    /// Pauses the runner while the node is drained; ends when it is dropped.
+    _pausing: Option<AbortOnDropHandle<()>>,
 }
 
 /// Bound address of a service that is starting. Answers `/livez`, says on `/readyz` that the service
@@ -72,6 +76,8 @@ pub struct StartingServer {
     runner: Option<LeaseRunner>,
     /// Connects the runner with the owner; ends when it is dropped.
     following: Option<AbortOnDropHandle<()>>,
+    /// Pauses the runner while the node is drained; ends when it is dropped.
+    pausing: Option<AbortOnDropHandle<()>>,
 }
 
 /// Send buffer of a connection, in bytes; the system reports it writable when about a third is
@@ -127,6 +133,7 @@ impl StartingServer {
             closing,
             runner: None,
             following: None,
+            pausing: None,
         })
     }
 
@@ -136,13 +143,15 @@ impl StartingServer {
     pub fn join(mut self, address: NodeAddress) -> (StartingServer, Node) {
         let certificate = self.tls.get().map(|tls| tls.certificate);
         let node = Node::new(address.with_certificate(certificate));
-        self.routes.set(forward::router(
-            node.clone(),
-            self.connections.clone(),
-            self.closing.clone(),
-        ));
+        self.forward_by(&node);
         self.node = Some(node.clone());
         (self, node)
+    }
+
+    /// Forwards requests to the owner of the store.
+    fn forward_by(&self, node: &Node) {
+        let (connections, closing) = (self.connections.clone(), self.closing.clone());
+        self.routes.set(forward::router(node.clone(), connections, closing));
     }
 
     /// Connects a runner with the owner of the store: with another node, if this server has [joined](Self::join) a cluster, and with its own
@@ -152,13 +161,11 @@ impl StartingServer {
     /// Panics if it is called outside of a Tokio runtime.
     #[must_use]
     pub fn lease_to(mut self, runner: &LeaseRunner) -> StartingServer {
-        let follow = |node: &Node| {
-            AbortOnDropHandle::new(tokio::spawn(lease_transport::follow(
-                node.clone(),
-                runner.clone(),
-            )))
-        };
-        self.following = self.node.as_ref().map(follow);
+        let follow = |node: &Node| lease_transport::follow(node.clone(), runner.clone());
+        let pause = |node: &Node| lease_transport::pause(node.clone(), runner.clone());
+        let node = self.node.as_ref();
+        self.following = node.map(|node| AbortOnDropHandle::new(tokio::spawn(follow(node))));
+        self.pausing = node.map(|node| AbortOnDropHandle::new(tokio::spawn(pause(node))));
         self.runner = Some(runner.clone());
         self
     }
@@ -201,6 +208,7 @@ impl StartingServer {
             closing: _,
             runner,
             following,
+            pausing,
         } = self;
         // Before the runner is connected with this server.
         drop(following);
@@ -208,11 +216,12 @@ impl StartingServer {
             node.as_ref().map_or_else(|| address.to_string(), |node| node.address().to_string());
         let state = AppState::new(service, settings, node);
         let own = router(state.clone());
-        if let Some(runner) = runner {
+        if let Some(runner) = &runner {
             runner.connect(Some(Arc::new(OwnRoutes { routes: own.clone(), name })));
         }
         routes.set(own);
-        HttpServer { address, stopping: stopping.disarm(), state, tls, connections }
+        let stopping = stopping.disarm();
+        HttpServer { address, stopping, state, tls, connections, routes, runner, _pausing: pausing }
     }
 }
 
@@ -256,6 +265,40 @@ impl HttpServer {
     pub fn drain(&self) {
         self.state.core.drain();
         self.state.closing.cancel();
+    }
+
+    /// Gives the service up, so that another node can own the store: ends event streams and WebSockets, waits at most `within` for that, and
+    /// forwards all further requests to the next owner. Connections stay open. Afterwards the [service](Service::stop) should stop.
+    ///
+    /// Returns `None`, and the server stops, if it is not a [node](StartingServer::join).
+    pub async fn hand_over(self, within: Duration) -> Option<StartingServer> {
+        let Some(node) = self.state.node.clone() else {
+            self.stop(within).await;
+            return None;
+        };
+        self.drain();
+        let settings = (*self.state.settings).clone();
+        let settings = HttpSettings { tokens: self.state.tokens.get(), ..settings };
+        let starting = StartingServer {
+            address: self.address,
+            settings,
+            stopping: self.stopping.drop_guard(),
+            routes: self.routes,
+            tls: self.tls,
+            connections: self.connections,
+            node: Some(node.clone()),
+            closing: CancellationToken::new(),
+            runner: None,
+            following: None,
+            pausing: None,
+        };
+        starting.forward_by(&node);
+        self.state.streams.close();
+        let _ = tokio::time::timeout(within, self.state.streams.wait()).await;
+        Some(match &self.runner {
+            Some(runner) => starting.lease_to(runner),
+            None => starting,
+        })
     }
 
     /// Stops accepting connections, answers pending requests, ends event streams and WebSockets,

@@ -43,6 +43,8 @@ pub(super) struct GroupSettings {
     pub(super) children: Arc<ChildProcesses>,
     /// Cancelled when nothing more is to be leased.
     pub(super) draining: CancellationToken,
+    /// Whether nothing is to be leased for now.
+    pub(super) paused: watch::Receiver<bool>,
     /// Cancelled when running attempts are to end.
     pub(super) cancelling: CancellationToken,
 }
@@ -119,9 +121,10 @@ impl Group {
             Err(why) => return tracing::error!("no leased job runs here: {why}"),
         }
         let mut transport = self.settings.transport.clone();
+        let mut paused = self.settings.paused.clone();
         let GroupSettings { draining, cancelling, .. } = &self.settings;
         let (draining, cancelling) = (draining.clone(), cancelling.clone());
-        let mut requests = Requests::default();
+        let (mut requests, mut is_draining) = (Requests::default(), false);
         let mut api = transport.borrow_and_update().clone().map(LeaseApi);
         loop {
             self.send(&mut requests, api.as_ref());
@@ -155,15 +158,28 @@ impl Group {
                     self.forget(std::mem::take(&mut requests));
                 }
                 () = sleep_until(next_wake) => {}
-                () = draining.cancelled(), if claim.is_some() => {
-                    // Dropped, it gives its leases back.
-                    let (sent, _) = claim.take().expect("it is there");
-                    self.claimed -= sent.claimed;
+                // Also without a claim: this may be the end.
+                () = draining.cancelled(), if !is_draining => {
+                    is_draining = true;
+                    self.give_back(claim);
+                }
+                Ok(()) = paused.changed() => {
+                    if *paused.borrow_and_update() {
+                        self.give_back(claim);
+                    }
                 }
                 () = cancelling.cancelled(), if may_cancel => {
                     self.running.values().for_each(|lease| lease.cancel.cancel());
                 }
             }
+        }
+    }
+
+    /// Ends the claim under way, if there is one.
+    fn give_back(&mut self, claim: &mut Option<(Sent, Answer<Claim>)>) {
+        // Dropped, it gives its leases back.
+        if let Some((sent, _)) = claim.take() {
+            self.claimed -= sent.claimed;
         }
     }
 
@@ -244,7 +260,7 @@ impl Group {
 
     /// Returns the kinds to claim, and the number of leases. An attempt whose end is being reported takes no place.
     fn to_claim(&self) -> (Vec<String>, usize) {
-        if self.settings.draining.is_cancelled() {
+        if self.settings.draining.is_cancelled() || *self.settings.paused.borrow() {
             return (Vec::new(), 0);
         }
         let kinds = self.settings.kinds.keys().filter(|name| !self.refused.contains_key(*name));

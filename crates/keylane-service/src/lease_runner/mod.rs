@@ -109,6 +109,8 @@ struct RunnerState {
     tasks: TaskTracker,
     /// Cancelled when nothing more is to be leased.
     draining: CancellationToken,
+    /// Whether nothing is to be leased for now.
+    paused: watch::Sender<bool>,
     /// Cancelled when running attempts are to end.
     cancelling: CancellationToken,
     children: Arc<ChildProcesses>,
@@ -134,6 +136,7 @@ impl LeaseRunner {
             groups: Mutex::default(),
             tasks: TaskTracker::new(),
             draining: CancellationToken::new(),
+            paused: watch::Sender::new(false),
             cancelling: CancellationToken::new(),
             children: Arc::new(children),
         }))
@@ -172,6 +175,7 @@ impl LeaseRunner {
             transport: self.0.transport.subscribe(),
             children: Arc::clone(&self.0.children),
             draining: draining.clone(),
+            paused: self.0.paused.subscribe(),
             cancelling: self.0.cancelling.clone(),
         });
         self.0.tasks.spawn(group.run());
@@ -201,6 +205,11 @@ impl LeaseRunner {
         }
         // The service that it may have ends only when it has no user.
         self.connect(None);
+    }
+
+    /// Leases nothing more while it is paused; running attempts continue.
+    pub(crate) fn set_paused(&self, paused: bool) {
+        self.0.paused.send_if_modified(|known| std::mem::replace(known, paused) != paused);
     }
 
     /// Connects the runner with the owner of the store, or with none.

@@ -20,7 +20,7 @@ use super::pending::PendingWrite;
 use super::shared::StoreShared;
 use super::store_dependencies::{JoinWriter, Outside};
 use crate::ids::JobNumber;
-use crate::node::ListedNode;
+use crate::node::{DrainOutcome, ListedNode};
 
 /// Durable store of the service: one file, or the tables of a database, shared by the threads of one process.
 ///
@@ -317,6 +317,25 @@ impl Store {
             StoreDatabase::Sqlite(_) => Ok(Vec::new()),
             #[cfg(feature = "postgres")]
             StoreDatabase::Postgres(..) => self.with_reader(super::postgres::list_nodes),
+        }
+    }
+
+    /// Drains the server at an address, or ends that.
+    ///
+    /// # Errors
+    /// If the database cannot be read or written.
+    #[cfg_attr(not(feature = "postgres"), allow(unused_variables, reason = "there is no database"))]
+    pub(crate) fn drain_node(
+        &self,
+        address: &str,
+        drained: bool,
+    ) -> Result<DrainOutcome, ReadError> {
+        match &self.core.database {
+            StoreDatabase::Sqlite(_) => Ok(DrainOutcome::Unknown),
+            #[cfg(feature = "postgres")]
+            StoreDatabase::Postgres(..) => self.with_reader(|connection| {
+                super::postgres::drain_node(connection, address, drained)
+            }),
         }
     }
 

@@ -14,7 +14,11 @@ pub struct NodeView {
     pub version: String,
     /// Whether it owns the store and decides what runs. The others forward requests to it.
     pub owner: bool,
-    /// Time at which it last wrote to the database that it is there: it does so every few seconds. A minute later it is no longer listed.
+    /// Whether it is drained: it owns no store and leases no subtasks until it is resumed.
+    #[serde(default)]
+    pub drained: bool,
+    /// Time at which it last wrote to the database that it is there: it does so every few seconds. A minute later it is no longer listed,
+    /// unless it is drained.
     pub last_contact: Timestamp,
 }
 

@@ -460,6 +460,33 @@ async fn each_action_on_each_route_is_written_once_with_who_and_what_came_of_it(
             404,
             json!({"what": "webhook.remove", "outcome": "refused", "problem": "unknown"}),
         ),
+        // With a store in a file there is no other server.
+        Step {
+            path: "/v1/nodes/drain?address=http://a".into(),
+            ..step(
+                "POST /v1/nodes/drain",
+                "",
+                nothing.clone(),
+                404,
+                json!({
+                    "what": "node.drain", "outcome": "refused", "problem": "unknown",
+                    "parameters": {"address": "http://a"},
+                }),
+            )
+        },
+        Step {
+            path: "/v1/nodes/resume?address=http://a".into(),
+            ..step(
+                "POST /v1/nodes/resume",
+                "",
+                nothing.clone(),
+                404,
+                json!({
+                    "what": "node.resume", "outcome": "refused", "problem": "unknown",
+                    "parameters": {"address": "http://a"},
+                }),
+            )
+        },
         // Only an administrator gets a copy: `backups.rs`.
         step(
             "POST /v1/backup",

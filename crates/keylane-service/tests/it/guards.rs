@@ -63,6 +63,8 @@ const NEEDED: &[(&str, &str)] = &[
     ("post /v1/backup", "admin"),
     ("get /v1/tenants", "read"),
     ("get /v1/nodes", "read"),
+    ("post /v1/nodes/drain", "operate"),
+    ("post /v1/nodes/resume", "operate"),
     ("get /v1/scheduler", "read"),
     ("get /v1/history", "read"),
     ("get /v1/workers", "read"),

@@ -234,6 +234,7 @@
  * @property {string} address
  * @property {string} version
  * @property {boolean} owner
+ * @property {boolean} drained whether an operator has drained it
  * @property {string} last_contact
  *
  * @typedef {object} Worker a remote worker

@@ -805,18 +805,27 @@ describe("failures, allocation, server", () => {
       assert.equal(mock.engine.kinds[1].paused, false);
     }));
 
-  test("the servers of a database are listed, and which of them is the owner", () =>
+  test("the servers of a database are listed with the owner, drained and resumed", () =>
     on({ path: "server" }, async ({ page, mock }) => {
       await page.getByText("No remote workers").waitFor();
       assert.equal(await page.getByRole("table", { name: "Servers" }).count(), 0);
       const last_contact = new Date().toISOString();
       mock.engine.nodes.push(
-        { address: "https://10.0.0.5:7420", version: "0.2.0", owner: false, last_contact },
-        { address: "https://10.0.0.6:7420", version: "0.2.0", owner: true, last_contact },
+        { address: "https://10.0.0.5:7420", version: "0.2.0", owner: false, drained: false, last_contact },
+        { address: "https://10.0.0.6:7420", version: "0.2.0", owner: true, drained: false, last_contact },
       );
       const table = page.getByRole("table", { name: "Servers" });
       await table.getByRole("row", { name: /10\.0\.0\.5.*waits/ }).waitFor();
       await table.getByRole("row", { name: /10\.0\.0\.6.*owner/ }).waitFor();
+      const drain = table.getByRole("button", { name: "Drain https://10.0.0.6:7420" });
+      await drain.click();
+      await page.getByText("Another server takes the store over").waitFor();
+      assert.equal(mock.engine.nodes[1].drained, false);
+      await page.getByRole("button", { name: "Drain the server" }).click();
+      await table.getByRole("row", { name: /10\.0\.0\.6.*owner, drained/ }).waitFor();
+      await table.getByRole("button", { name: "Resume https://10.0.0.6:7420" }).click();
+      await drain.waitFor();
+      assert.equal(mock.engine.nodes[1].drained, false);
     }));
 
   test("remote workers are listed with their oldest leases", () =>

@@ -48,10 +48,12 @@ pub(crate) enum OperatorAction {
     RetryWebhook,
     RemoveWebhook,
     BackUp,
+    DrainNode,
+    ResumeNode,
 }
 
 impl OperatorAction {
-    pub(crate) const ALL: [OperatorAction; 23] = [
+    pub(crate) const ALL: [OperatorAction; 25] = [
         OperatorAction::CancelJob,
         OperatorAction::PauseJob,
         OperatorAction::ResumeJob,
@@ -75,6 +77,8 @@ impl OperatorAction {
         OperatorAction::RetryWebhook,
         OperatorAction::RemoveWebhook,
         OperatorAction::BackUp,
+        OperatorAction::DrainNode,
+        OperatorAction::ResumeNode,
     ];
 
     /// Returns the name of the action in the log.
@@ -103,6 +107,8 @@ impl OperatorAction {
             OperatorAction::RetryWebhook => "webhook.retry",
             OperatorAction::RemoveWebhook => "webhook.remove",
             OperatorAction::BackUp => "store.backup",
+            OperatorAction::DrainNode => "node.drain",
+            OperatorAction::ResumeNode => "node.resume",
         }
     }
 }

@@ -15,6 +15,7 @@ impl Query {
             address: node.address,
             version: node.version,
             owner: node.is_owner,
+            drained: node.is_drained,
             last_contact: Timestamp(now.0.saturating_sub(node.silent_ms)),
         };
         Ok(nodes.into_iter().map(view).collect())

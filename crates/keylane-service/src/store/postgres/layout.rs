@@ -16,7 +16,7 @@ const LOCK: i64 = 0x4b4c_5331;
 /// A migration adds, and leaves in place what the version before reads and writes: servers of both versions share the tables while
 /// they are replaced one by one. What is no longer needed is removed by a later version. One that the version before cannot work with
 /// sets `layout.readable_by` to its own number.
-const MIGRATIONS: &[&str] = &[FIRST, NODES, INBOX];
+const MIGRATIONS: &[&str] = &[FIRST, NODES, INBOX, DRAIN];
 
 const FIRST: &str = "
     CREATE SCHEMA IF NOT EXISTS keylane;
@@ -223,6 +223,10 @@ const INBOX: &str = "
     $submit$;
     REVOKE ALL ON FUNCTION keylane.submit_job(json) FROM PUBLIC;
     REVOKE ALL ON FUNCTION keylane.submit(text, json, text, json) FROM PUBLIC;
+";
+
+const DRAIN: &str = "
+    ALTER TABLE keylane.node ADD COLUMN drained bigint NOT NULL DEFAULT 0;
 ";
 
 /// Step to a later version of the tables.

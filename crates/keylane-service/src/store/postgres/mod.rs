@@ -18,7 +18,7 @@ mod tls;
 
 pub(super) use heartbeat::Lease;
 pub use layout::Migration;
-pub(super) use nodes::list as list_nodes;
+pub(super) use nodes::{drain as drain_node, list as list_nodes};
 pub(super) use open::open;
 pub(super) use readers::PostgresReaders;
 pub use settings::{PostgresSettings, PostgresUrlError};

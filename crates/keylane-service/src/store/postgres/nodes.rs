@@ -2,7 +2,8 @@
 
 use super::client::DatabaseError;
 use super::connection::PostgresConnection;
-use crate::node::{ListedNode, Node, NodeAddress, NodeSecret, Owner};
+use super::ownership::failure;
+use crate::node::{DrainOutcome, ListedNode, Node, NodeAddress, NodeSecret, Owner};
 use crate::store::connection::{StoreConnection, StoredRow};
 use crate::store::error::ReadError;
 
@@ -15,6 +16,9 @@ const NOW_MS: &str = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
 /// Time after which the row of a node that has ended without notice is removed, in milliseconds.
 const GONE_MS: i64 = 60_000;
 
+/// Time without a sign of a node after which it is not counted on to take the store over, in milliseconds.
+const ABSENT_MS: i64 = 10_000;
+
 /// Row of this node.
 #[derive(Debug)]
 pub(super) struct NodeRow {
@@ -23,13 +27,14 @@ pub(super) struct NodeRow {
 }
 
 impl NodeRow {
-    /// Writes it with the time.
+    /// Writes it with the time, and reads whether the node is drained.
     pub(super) fn write(&self, connection: &PostgresConnection) -> Result<(), DatabaseError> {
         let sql = format!(
             "INSERT INTO node (name, address, certificate, secret, version, seen_ms)
              VALUES (?1, ?2, ?3, ?4, ?5, {NOW_MS})
              ON CONFLICT (name) DO UPDATE SET address = excluded.address, certificate = excluded.certificate,
-                 secret = excluded.secret, version = excluded.version, seen_ms = excluded.seen_ms"
+                 secret = excluded.secret, version = excluded.version, seen_ms = excluded.seen_ms
+             RETURNING drained"
         );
         let address = self.node.address();
         let parameters = [
@@ -39,18 +44,33 @@ impl NodeRow {
             self.node.secret().as_str().into(),
             env!("CARGO_PKG_VERSION").into(),
         ];
-        connection.change(&sql, &parameters).map(drop)
+        let tables: &dyn StoreConnection = connection;
+        let drained = tables.first(&sql, &parameters, |row| row.is_true(0));
+        let drained = drained.map_err(|error| failure(connection, error))?;
+        self.node.set_drained(drained == Some(true));
+        Ok(())
     }
 
-    /// Removes the rows of nodes that have ended without notice.
+    /// Removes the rows of nodes that have ended without notice. A drained node is still drained when it starts again.
     pub(super) fn remove_gone(&self, connection: &PostgresConnection) -> Result<(), DatabaseError> {
-        let sql = format!("DELETE FROM node WHERE seen_ms < {NOW_MS} - ?1 AND name <> ?2");
+        let sql = format!(
+            "DELETE FROM node WHERE seen_ms < {NOW_MS} - ?1 AND name <> ?2 AND drained = 0"
+        );
         connection.change(&sql, &[GONE_MS.into(), (&self.name).into()]).map(drop)
     }
 
-    /// Removes it. The others then know that this node has ended.
+    /// Removes it unless the node is drained. The others then know that this node has ended.
     pub(super) fn remove(&self, connection: &PostgresConnection) -> Result<(), DatabaseError> {
-        connection.change("DELETE FROM node WHERE name = ?1", &[(&self.name).into()]).map(drop)
+        let sql = "DELETE FROM node WHERE name = ?1 AND drained = 0";
+        connection.change(sql, &[(&self.name).into()]).map(drop)
+    }
+
+    /// Ends the draining of this node, because there is no other one to own the store.
+    pub(super) fn resume(&self, connection: &PostgresConnection) -> Result<(), DatabaseError> {
+        let sql = "UPDATE node SET drained = 0 WHERE name = ?1";
+        connection.change(sql, &[(&self.name).into()])?;
+        self.node.set_drained(false);
+        Ok(())
     }
 }
 
@@ -60,7 +80,7 @@ pub(in crate::store) fn list(
 ) -> Result<Vec<ListedNode>, ReadError> {
     let sql = format!(
         "SELECT node.address, node.version, CASE WHEN term.node = node.name THEN 1 ELSE 0 END,
-             greatest({NOW_MS} - node.seen_ms, 0)
+             greatest({NOW_MS} - node.seen_ms, 0), node.drained
          FROM node, term ORDER BY node.address"
     );
     connection.all(&sql, &[], |row| {
@@ -71,8 +91,29 @@ pub(in crate::store) fn list(
             version: text(1)?,
             is_owner: row.is_true(2)?,
             silent_ms: row.unsigned(3)?,
+            is_drained: row.is_true(4)?,
         })
     })
+}
+
+/// Drains the node at an address, or ends that. Only the owner calls this, one call at a time.
+pub(in crate::store) fn drain(
+    connection: &dyn StoreConnection,
+    address: &str,
+    drained: bool,
+) -> Result<DrainOutcome, ReadError> {
+    let others = format!(
+        "SELECT 1 FROM node WHERE address <> ?1 AND drained = 0 AND seen_ms > {NOW_MS} - ?2"
+    );
+    if drained && !connection.finds(&others, &[address.into(), ABSENT_MS.into()])? {
+        let is_known =
+            connection.finds("SELECT 1 FROM node WHERE address = ?1", &[address.into()])?;
+        return Ok(if is_known { DrainOutcome::LastNode } else { DrainOutcome::Unknown });
+    }
+    let sql = "UPDATE node SET drained = ?2 WHERE address = ?1 RETURNING 1";
+    // To the last row: the commit comes after it.
+    let done = connection.all(sql, &[address.into(), drained.into()], |_| Ok(()))?;
+    Ok(if done.is_empty() { DrainOutcome::Unknown } else { DrainOutcome::Done })
 }
 
 /// Columns of the owner's row, for [`owner`].

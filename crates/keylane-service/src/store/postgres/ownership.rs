@@ -26,6 +26,9 @@ pub(super) const SILENCE: Duration = Duration::from_secs(5);
 /// Time after a heartbeat for which the owner starts work: shorter, so that it has stopped before another node begins.
 pub(super) const LEASE: Duration = Duration::from_secs(4);
 
+/// Further time for which a drained node leaves a store without an owner to the others.
+const DEFERENCE: Duration = Duration::from_secs(30);
+
 /// Interval between two looks at the owner.
 const LOOK: Duration = Duration::from_millis(250);
 
@@ -71,14 +74,18 @@ pub(super) fn acquire(
     let (mut since, mut asked) = (boot_time(), Duration::ZERO);
     let mut is_told = false;
     for round in 1_u32.. {
-        // This node is the only process with its name, so an owner of that name has ended.
-        let was_it = last.node.as_deref() == Some(node.as_slice());
-        if was_it || last.node.is_none() || asked.saturating_sub(since) >= SILENCE {
+        let is_drained = row.as_ref().is_some_and(|row| row.node.is_drained());
+        if asked.saturating_sub(since) >= wait_before_takeover(&last, node, is_drained) {
             if take(clients, connection, &last, node, writer)? {
                 break;
             }
         } else if !std::mem::replace(&mut is_told, true) {
-            tracing::info!("another node owns the store; this one takes over when that has ended");
+            match is_drained {
+                false => tracing::info!(
+                    "another node owns the store; this one takes over when that has ended"
+                ),
+                true => tracing::warn!("this server is drained; `keylane nodes resume` ends that"),
+            }
         }
         thread::sleep(LOOK);
         if outside.given_up.is_cancelled() {
@@ -99,28 +106,46 @@ pub(super) fn acquire(
     if let Some(row) = row {
         // The requests that were forwarded to the former owner end.
         row.node.set_owner(None);
+        if row.node.is_drained() {
+            tracing::warn!(
+                "no other server takes the store over, so this one is not drained any more"
+            );
+            row.resume(connection)?;
+        }
     }
     Ok(())
+}
+
+/// Returns for how long the owner and its heartbeat must be as they were seen before this node takes the store.
+fn wait_before_takeover(seen: &Seen, node: &Nonce, is_drained: bool) -> Duration {
+    // This node is the only process with its name, so an owner of that name has ended.
+    let was_it = seen.node.as_deref() == Some(node.as_slice());
+    let silence = if was_it || seen.node.is_none() { Duration::ZERO } else { SILENCE };
+    silence + if is_drained { DEFERENCE } else { Duration::ZERO }
 }
 
 /// Looks at the owner, and tells the node how to reach it.
 fn look(connection: &PostgresConnection, row: Option<&NodeRow>) -> Result<Seen, DatabaseError> {
     let sql = format!(
-        "SELECT term.epoch, term.node, heartbeat.number, {OWNER_COLUMNS}
+        "SELECT term.epoch, term.node, heartbeat.number, {OWNER_COLUMNS},
+             (SELECT drained FROM node WHERE name = ?1)
          FROM term LEFT JOIN heartbeat ON heartbeat.node = term.node LEFT JOIN node ON node.name = term.node"
     );
     let tables: &dyn StoreConnection = connection;
-    let seen = tables.first(&sql, &[], |row| {
+    let own = row.map(|row| &row.name[..]);
+    let seen = tables.first(&sql, &[own.into()], |row| {
         let node = row.optional_bytes(1)?.map(<[u8]>::to_vec);
         let epoch = row.number(0)?;
         let seen = Seen { epoch, node, beat: row.optional_number(2)? };
-        Ok((seen, nodes::owner(row, 3, epoch)?))
+        let is_drained = row.optional_number(6)? == Some(1);
+        Ok((seen, nodes::owner(row, 3, epoch)?, is_drained))
     });
-    let (seen, owner) = seen
+    let (seen, owner, is_drained) = seen
         .map_err(|error| failure(connection, error))?
         .ok_or_else(|| DatabaseError::Other("the table `term` has no row".into()))?;
     if let Some(row) = row {
         row.node.set_owner(owner);
+        row.node.set_drained(is_drained);
     }
     Ok(seen)
 }
@@ -177,4 +202,23 @@ fn end_transactions(clients: &Arc<Clients>) -> Result<(), DatabaseError> {
 pub(super) fn failure(connection: &PostgresConnection, error: ReadError) -> DatabaseError {
     let cause = connection.take_error();
     cause.unwrap_or_else(|| DatabaseError::Other(error.to_string().into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drained_node_takes_a_store_only_when_no_other_one_has_taken_it_for_half_a_minute() {
+        let own = [1; 16];
+        let of = |node: Option<u8>| Seen {
+            epoch: 7,
+            node: node.map(|byte| vec![byte; 16]),
+            beat: Some(3),
+        };
+        for (owner, silence) in [(None, 0), (Some(1), 0), (Some(2), 5)] {
+            let wait = |is_drained| wait_before_takeover(&of(owner), &own, is_drained).as_secs();
+            assert_eq!((wait(false), wait(true)), (silence, silence + 30), "{owner:?}");
+        }
+    }
 }

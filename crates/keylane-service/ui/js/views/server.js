@@ -59,7 +59,7 @@ export function showServer({ app, root, signal, title }) {
   app.model.onLoad(showNumbers, signal);
   showNumbers();
   every(signal, ASK_EVERY_MS, () => showHealth(health, signal));
-  every(signal, ASK_EVERY_MS, () => showNodes(nodes, signal));
+  every(signal, ASK_EVERY_MS, () => showNodes(app, nodes, signal));
   every(signal, ASK_EVERY_MS, () => showKinds(app, kinds, signal));
   every(signal, ASK_EVERY_MS, () => showWorkers(workers, signal));
   every(signal, ASK_EVERY_MS, () => showTenants(tenants, signal));

@@ -153,7 +153,7 @@ function route(state, method, url, body) {
   }
   if (name === "kinds") return kinds(engine, id, verb);
   if (name === "webhooks") return webhooks(engine, method, url, id);
-  if (name === "nodes") return [200, { items: engine.nodes }];
+  if (name === "nodes") return nodes(engine, url, id);
   if (name === "workers") return [200, page(engine.workers, url)];
   if (name === "tenants") return [200, { items: engine.tenants }];
   if (name === "timeline")
@@ -180,6 +180,14 @@ function kinds(engine, name, verb) {
   if (verb === "reset") kind.changed = [];
   else kind.paused = verb === "pause";
   return [200, kind];
+}
+
+function nodes(engine, url, verb) {
+  if (!verb) return [200, { items: engine.nodes }];
+  const node = engine.nodes.find((one) => one.address === url.searchParams.get("address"));
+  if (!node) throw new Refused(404, "unknown", "There is no such server.");
+  node.drained = verb === "drain";
+  return [200, node];
 }
 
 function webhooks(engine, method, url, id) {
