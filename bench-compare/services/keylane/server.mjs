@@ -17,7 +17,7 @@ export const newFolder = () => mkdtempSync(`${process.env.DATA}/keylane.`);
 
 /** The version of the program, which prints `keylane 1.2.3`. */
 export const version = () =>
-  execFileSync(program, ['--version'], { encoding: 'utf8' }).trim().split(' ').at(-1);
+  execFileSync(program, ['-V'], { encoding: 'utf8' }).trim().split(' ').at(-1);
 
 /** The kind `leased` is for remote workers; a subtask of `worked` is done by a process that the server runs. */
 const configuration = ({ port, store, folder, slots = 64, workers = 1 }) => `

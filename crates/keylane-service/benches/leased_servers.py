@@ -6,6 +6,7 @@ servers with new databases: without a lease at one server, with one at one serve
 workers that answer at once. PostgreSQL is started from Debian's package. Prints the subtasks per second: medians and ranges.
 """
 
+import contextlib
 import json
 import os
 import statistics
@@ -52,9 +53,13 @@ def started(program, folder, database, number, lease):
     return server
 
 
-def measure(program, flights, folder, database, servers, lease):
+def create(database):
     connection = ["-h", "127.0.0.1", "-p", str(DATABASE_PORT), "-U", "keylane"]
     subprocess.run(["createdb", *connection, database], **QUIET)
+
+
+def measure(program, flights, folder, database, servers, lease):
+    create(database)
     running = [started(program, folder / f"{database}-{number}", database, number, lease) for number in range(servers)]
     try:
         fields = ["--csv", flights, "--header", "--key", "tailnum", "--null-value", "NA"]
@@ -68,10 +73,9 @@ def measure(program, flights, folder, database, servers, lease):
             server.wait()
 
 
-def main():
-    program, flights, *rounds = sys.argv[1:]
-    cases = {"without a lease, one server": (1, False), "with a lease, one server": (1, True), "with a lease, three servers": (3, True)}
-    rates = {name: [] for name in cases}
+@contextlib.contextmanager
+def database_server():
+    """Runs PostgreSQL. Yields a folder for the servers."""
     binaries = sorted(Path("/usr/lib/postgresql").glob("*/bin"))[-1]
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o777)
@@ -80,11 +84,19 @@ def main():
         options = f"-p {DATABASE_PORT} -k {data}"
         subprocess.run(as_owner([binaries / "pg_ctl", "-D", data, "-w", "-o", options, "start"]), **QUIET)
         try:
-            for number in range(int(rounds[0]) if rounds else 5):
-                for place, (name, case) in enumerate(cases.items()):
-                    rates[name].append(measure(program, flights, Path(folder), f"b{number}_{place}", *case))
+            yield Path(folder)
         finally:
             subprocess.run(as_owner([binaries / "pg_ctl", "-D", data, "-m", "immediate", "stop"]), **QUIET)
+
+
+def main():
+    program, flights, *rounds = sys.argv[1:]
+    cases = {"without a lease, one server": (1, False), "with a lease, one server": (1, True), "with a lease, three servers": (3, True)}
+    rates = {name: [] for name in cases}
+    with database_server() as folder:
+        for number in range(int(rounds[0]) if rounds else 5):
+            for place, (name, case) in enumerate(cases.items()):
+                rates[name].append(measure(program, flights, folder, f"b{number}_{place}", *case))
     for name, values in rates.items():
         print(f"{name}: {statistics.median(values):,.0f} ({min(values):,.0f} to {max(values):,.0f})")
 

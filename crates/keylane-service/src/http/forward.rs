@@ -13,6 +13,7 @@ use std::sync::Arc;
 use axum::body::{Body, HttpBody};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
@@ -23,11 +24,13 @@ use tokio::sync::watch::Receiver;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::body_timeout;
 use super::extract::peer;
 use super::forwarded::{self, CLIENT, NODE};
 use super::owner_client::OwnerClient;
 use super::problem::ApiError;
 use super::server_routes::livez;
+use super::settings::HttpSettings;
 use crate::node::{Node, Owner};
 use crate::outgoing_http;
 use crate::wire::{Health, HealthCheck};
@@ -56,13 +59,20 @@ struct Forwarder {
 }
 
 /// Returns the routes of a node that waits for the store. `upgraded` tracks its WebSockets, and `closing` ends these and event streams.
-pub(super) fn router(node: Node, upgraded: TaskTracker, closing: CancellationToken) -> Router {
+pub(super) fn router(
+    node: Node,
+    settings: Arc<HttpSettings>,
+    upgraded: TaskTracker,
+    closing: CancellationToken,
+) -> Router {
     let forwarder = Forwarder { node, client: OwnerClient::default(), upgraded, closing };
     Router::new()
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
         .fallback(forward)
+        // A refusal must not end the connection of a client that is still sending its request.
+        .layer(from_fn_with_state(settings, body_timeout::bound))
         .with_state(Arc::new(forwarder))
 }
 

@@ -110,12 +110,13 @@ impl StartingServer {
         let listener = listener(listen).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let (stopping, connections) = (CancellationToken::new(), TaskTracker::new());
-        let routes = Replaceable::new(startup_responses::router());
         let tls = Replaceable::new(settings.tls.clone());
+        let shared = Arc::new(settings.clone());
+        let routes = Replaceable::new(startup_responses::router(Arc::clone(&shared)));
         let accepting = AcceptLoop {
             routes: routes.clone(),
             tls: tls.clone(),
-            settings: Arc::new(settings.clone()),
+            settings: shared,
             stopping: stopping.clone(),
             connections: connections.clone(),
         };
@@ -151,7 +152,8 @@ impl StartingServer {
     /// Forwards requests to the owner of the store.
     fn forward_by(&self, node: &Node) {
         let (connections, closing) = (self.connections.clone(), self.closing.clone());
-        self.routes.set(forward::router(node.clone(), connections, closing));
+        let settings = Arc::new(self.settings.clone());
+        self.routes.set(forward::router(node.clone(), settings, connections, closing));
     }
 
     /// Connects a runner with the owner of the store: with another node, if this server has [joined](Self::join) a cluster, and with its own

@@ -1,19 +1,25 @@
 //! Answers of a server whose service is starting: it is alive and not ready.
 
+use std::sync::Arc;
+
 use axum::http::StatusCode;
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 
+use super::body_timeout;
 use super::problem::ApiError;
 use super::server_routes::livez;
+use super::settings::HttpSettings;
 use crate::wire::{Health, HealthCheck};
 
-pub(super) fn router() -> Router {
+pub(super) fn router(settings: Arc<HttpSettings>) -> Router {
     Router::new()
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
         .fallback(async || refusal())
+        .layer(from_fn_with_state(settings, body_timeout::bound))
 }
 
 fn refusal() -> ApiError {

@@ -4,6 +4,8 @@ use crate::common::{Client, Log, builder};
 use keylane_service::Kind;
 use keylane_service::handle::FunctionHandler;
 use keylane_service::http::{HttpSettings, StartingServer};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 async fn bind() -> (StartingServer, Client) {
     let settings = HttpSettings { listen: ([127, 0, 0, 1], 0).into(), ..HttpSettings::default() };
@@ -56,4 +58,31 @@ async fn a_start_that_is_given_up_frees_the_address() {
         }
         tokio::task::yield_now().await;
     }
+}
+
+/// Many clients send the head and the body of a request apart from each other, and read the answer only then.
+async fn send_twice(server: &StartingServer) {
+    for _ in 0..50 {
+        let mut connection = TcpStream::connect(server.address()).await.unwrap();
+        connection.set_nodelay(true).unwrap();
+        for _ in 0..2 {
+            let head = "POST /v1/jobs HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\n";
+            connection.write_all(head.as_bytes()).await.unwrap();
+            tokio::task::yield_now().await;
+            connection.write_all(b"{}").await.unwrap();
+            let mut answer = Vec::new();
+            while !answer.ends_with(b"}") {
+                assert_ne!(connection.read_buf(&mut answer).await.unwrap(), 0, "it was closed");
+            }
+            assert!(answer.starts_with(b"HTTP/1.1 503 "));
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_stays_usable_after_a_request_with_a_body_was_refused() {
+    let (starting, _) = bind().await;
+    send_twice(&starting).await;
+    let (waiting, _node) = starting.join("http://127.0.0.1:1".parse().unwrap());
+    send_twice(&waiting).await;
 }

@@ -2,7 +2,7 @@
 
 use std::error::Error as _;
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
@@ -11,10 +11,11 @@ use std::time::{Duration, Instant};
 
 use keylane_storage::sqlite::SqliteError;
 use tokio::runtime::{Builder, Handle};
+use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{Client, Error, SimpleQueryMessage};
+use tokio_postgres::{AsyncMessage, Client, Error, SimpleQueryMessage};
 use tokio_postgres_rustls::MakeRustlsConnect;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -239,10 +240,20 @@ impl Clients {
         config.tcp_user_timeout(PEER_TIMEOUT).keepalives_idle(PEER_TIMEOUT);
         let runtime = self.runtime.clone();
         async move {
-            let (client, connection) = config.connect(tls).await?;
+            let (client, mut connection) = config.connect(tls).await?;
+            let notified = Arc::new(Notify::new());
+            let notifier = Arc::clone(&notified);
             // It ends with the client, or with an error that the client's next statement gets.
-            let task = runtime.spawn(connection).abort_handle();
-            Ok(OpenConnection { client, task })
+            let task = runtime.spawn(async move {
+                while let Some(Ok(message)) =
+                    poll_fn(|context| connection.poll_message(context)).await
+                {
+                    if let AsyncMessage::Notification(_) = message {
+                        notifier.notify_one();
+                    }
+                }
+            });
+            Ok(OpenConnection { client, task: task.abort_handle(), notified })
         }
     }
 
@@ -274,6 +285,7 @@ impl fmt::Debug for Clients {
 struct OpenConnection {
     client: Client,
     task: AbortHandle,
+    notified: Arc<Notify>,
 }
 
 /// A connection, and what the server has told of it.
@@ -281,6 +293,8 @@ pub(super) struct Session {
     pub(super) client: Client,
     /// Task of the connection. It ends by itself with the client, unless an answer is missing.
     pub(super) task: AbortHandle,
+    /// Notified of each notification of the server.
+    pub(super) notified: Arc<Notify>,
     pub(super) process: ServerProcess,
     pub(super) history: ServerHistory,
 }
@@ -295,7 +309,7 @@ pub(super) struct ServerProcess {
 
 /// Prepares a connection, and checks that its server can have a store.
 async fn prepare(opened: OpenConnection) -> Result<Session, DatabaseError> {
-    let OpenConnection { client, task } = opened;
+    let OpenConnection { client, task, notified } = opened;
     let facts = "SELECT current_setting('server_version_num')::int, pg_is_in_recovery(),
                         current_setting('transaction_read_only')::bool,
                         current_setting('synchronous_commit'),
@@ -333,7 +347,7 @@ async fn prepare(opened: OpenConnection) -> Result<Session, DatabaseError> {
     let timeline = "SELECT substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)";
     let timeline = client.query_one(timeline, &[]).await?.get(0);
     let process = ServerProcess { number: row.get(5), since: row.get(6) };
-    Ok(Session { client, task, process, history: ServerHistory { system, timeline } })
+    Ok(Session { client, task, notified, process, history: ServerHistory { system, timeline } })
 }
 
 /// Checks that two open connections have sessions of their own at the server. With a pooler that gives each transaction a free

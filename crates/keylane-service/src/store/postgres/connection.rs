@@ -23,6 +23,7 @@ use bytes::{BufMut, BytesMut};
 use futures_util::TryStreamExt;
 use futures_util::future::{MaybeDone, maybe_done};
 use keylane_storage::sqlite::SqliteError;
+use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type};
 use tokio_postgres::{Client, Row, Statement};
@@ -46,6 +47,8 @@ const MAX_IDLE_LOOKS: u32 = 2;
 pub(super) struct PostgresConnection {
     client: Client,
     task: AbortHandle,
+    /// Notified of each notification of the server.
+    notified: Arc<Notify>,
     process: ServerProcess,
     /// Source of another connection, to ask for the state of this one.
     clients: Arc<Clients>,
@@ -67,10 +70,11 @@ impl PostgresConnection {
     /// # Errors
     /// If the server cannot be reached or refuses the connection, or is one that no store can be in.
     pub(super) fn open(clients: &Arc<Clients>) -> Result<(Self, ServerHistory), DatabaseError> {
-        let Session { client, task, process, history } = clients.connect()?;
+        let Session { client, task, notified, process, history } = clients.connect()?;
         let connection = PostgresConnection {
             client,
             task,
+            notified,
             process,
             clients: Arc::clone(clients),
             patience: PATIENCE,
@@ -96,6 +100,11 @@ impl PostgresConnection {
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
              WHERE pid = {number} AND backend_start = '{since}'"
         ))
+    }
+
+    /// Waits for a notification of the server, at most for `time`.
+    pub(super) fn wait_for_notification(&self, time: Duration) {
+        let _ = wait_for(pin!(self.notified.notified()), time);
     }
 
     /// Returns whether the connection has ended.

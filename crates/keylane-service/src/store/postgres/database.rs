@@ -12,7 +12,7 @@ use super::connection::PostgresConnection;
 use super::heartbeat::Heartbeats;
 use super::node_file::NodeFile;
 use super::nodes::Nonce;
-use super::ownership::failure;
+use super::ownership::{NOTIFY_FREE, failure};
 use crate::store::connection::StoreConnection;
 use crate::store::store_dependencies::Outside;
 use crate::store::writer_database::WriterDatabase;
@@ -192,6 +192,7 @@ impl WriterDatabase for PostgresDatabase {
         if is_written {
             let sql = "UPDATE term SET node = NULL, writer = NULL WHERE node = ?1";
             let _ = self.connection.change(sql, &[(&self.node).into()]);
+            let _ = self.connection.run(NOTIFY_FREE);
             let sql = "DELETE FROM heartbeat WHERE node = ?1";
             let _ = self.connection.change(sql, &[(&self.node).into()]);
         }

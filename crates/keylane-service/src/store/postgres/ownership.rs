@@ -7,7 +7,6 @@
 //! its last successful heartbeat (`heartbeat.rs`).
 
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
@@ -29,7 +28,10 @@ pub(super) const LEASE: Duration = Duration::from_secs(4);
 /// Further time for which a drained node leaves a store without an owner to the others.
 const DEFERENCE: Duration = Duration::from_secs(30);
 
-/// Interval between two looks at the owner.
+/// Tells the nodes that wait that the store has no owner.
+pub(super) const NOTIFY_FREE: &str = "NOTIFY keylane_free";
+
+/// Maximum interval between two looks at the owner.
 const LOOK: Duration = Duration::from_millis(250);
 
 /// Number of looks after which a node writes again that it is there.
@@ -67,6 +69,7 @@ pub(super) fn acquire(
     outside: &Outside,
 ) -> Result<(), DatabaseError> {
     let row = settings.node.clone().map(|of_name| NodeRow { name: *node, node: of_name });
+    connection.run("LISTEN keylane_free")?;
     // At once, so that the others find it as soon as it is the owner.
     row.as_ref().map_or(Ok(()), |row| row.write(connection))?;
     let mut last = look(connection, row.as_ref())?;
@@ -87,7 +90,7 @@ pub(super) fn acquire(
                 true => tracing::warn!("this server is drained; `keylane nodes resume` ends that"),
             }
         }
-        thread::sleep(LOOK);
+        connection.wait_for_notification(LOOK);
         if outside.given_up.is_cancelled() {
             return Err(DatabaseError::Other("the start was given up".into()));
         }
@@ -103,6 +106,7 @@ pub(super) fn acquire(
             (last, since) = (now, boot_time());
         }
     }
+    connection.run("UNLISTEN keylane_free")?;
     if let Some(row) = row {
         // The requests that were forwarded to the former owner end.
         row.node.set_owner(None);
