@@ -311,6 +311,12 @@ impl StoreConnection for PostgresConnection {
     }
 }
 
+/// Returns the cause of a failed read.
+pub(super) fn failure(connection: &PostgresConnection, error: ReadError) -> DatabaseError {
+    let cause = connection.take_error();
+    cause.unwrap_or_else(|| DatabaseError::Other(error.to_string().into()))
+}
+
 /// Returns a statement with PostgreSQL's form of parameters.
 fn numbered(sql: &str) -> String {
     let mut numbered = String::with_capacity(sql.len());

@@ -8,11 +8,11 @@ use std::time::Duration;
 use keylane_storage::sqlite::SqliteError;
 
 use super::client::{Clients, DatabaseError, ServerHistory};
-use super::connection::PostgresConnection;
+use super::connection::{PostgresConnection, failure};
 use super::heartbeat::Heartbeats;
 use super::node_file::NodeFile;
 use super::nodes::Nonce;
-use super::ownership::{NOTIFY_FREE, failure};
+use super::ownership::NOTIFY_FREE;
 use crate::store::connection::StoreConnection;
 use crate::store::store_dependencies::Outside;
 use crate::store::writer_database::WriterDatabase;

@@ -4,8 +4,7 @@
 //! everything else is `bytea`, texts too, because a text of the database cannot have a zero character and depends on its encoding.
 
 use super::client::DatabaseError;
-use super::connection::PostgresConnection;
-use super::ownership::failure;
+use super::connection::{PostgresConnection, failure};
 use crate::store::connection::StoreConnection;
 
 /// Number of the advisory lock under which tables are created and migrated: `KLS1`.

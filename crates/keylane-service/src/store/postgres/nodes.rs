@@ -1,8 +1,7 @@
 //! Rows of the nodes: how each is reached by the others, and when it was last there.
 
 use super::client::DatabaseError;
-use super::connection::PostgresConnection;
-use super::ownership::failure;
+use super::connection::{PostgresConnection, failure};
 use crate::node::{DrainOutcome, ListedNode, Node, NodeAddress, NodeSecret, Owner};
 use crate::store::connection::{StoreConnection, StoredRow};
 use crate::store::error::ReadError;

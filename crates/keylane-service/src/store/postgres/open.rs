@@ -8,13 +8,13 @@ use std::thread;
 use std::time::Duration;
 
 use super::client::{Clients, DatabaseError, ServerHistory};
-use super::connection::PostgresConnection;
+use super::connection::{PostgresConnection, failure};
 use super::database::{PostgresDatabase, nonce};
 use super::heartbeat::{Heartbeats, Lease};
 use super::layout::{self, LayoutError, Migration};
 use super::node_file::NodeFile;
 use super::nodes::{NodeRow, Nonce};
-use super::ownership::{self, failure};
+use super::ownership;
 use super::readers::PostgresReaders;
 use super::settings::PostgresSettings;
 use crate::ids::JobNumber;

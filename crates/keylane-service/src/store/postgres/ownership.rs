@@ -12,11 +12,10 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::client::{Clients, DatabaseError};
-use super::connection::PostgresConnection;
+use super::connection::{PostgresConnection, failure};
 use super::nodes::{self, NodeRow, Nonce, OWNER_COLUMNS};
 use super::settings::PostgresSettings;
 use crate::store::connection::StoreConnection;
-use crate::store::error::ReadError;
 use crate::store::store_dependencies::Outside;
 
 /// Time without a heartbeat after which another node takes over.
@@ -200,12 +199,6 @@ fn end_transactions(clients: &Arc<Clients>) -> Result<(), DatabaseError> {
          AND relation = 'keylane.term'::regclass AND mode IN ('RowShareLock', 'RowExclusiveLock')
          AND granted AND pid NOT IN (SELECT pid FROM pg_locks WHERE NOT granted) AND pid <> pg_backend_pid()",
     )
-}
-
-/// Returns the cause of a failed read.
-pub(super) fn failure(connection: &PostgresConnection, error: ReadError) -> DatabaseError {
-    let cause = connection.take_error();
-    cause.unwrap_or_else(|| DatabaseError::Other(error.to_string().into()))
 }
 
 #[cfg(test)]
