@@ -35,8 +35,9 @@ struct NodeOptions {
 
 #[derive(Debug, Subcommand)]
 enum NodeAction {
-    /// Drains a server, such as before maintenance: it takes no more subtasks, and another server becomes the owner. What runs may end. It
-    /// goes on to forward requests. That lasts until it is resumed, over restarts too.
+    /// Drains a server before maintenance: it takes no more subtasks, and another server becomes the owner.
+    ///
+    /// What runs there may end, and it goes on to forward requests. That lasts until it is resumed, over restarts too.
     Drain(NodeArgs),
     /// Resumes a drained server.
     Resume(NodeArgs),
