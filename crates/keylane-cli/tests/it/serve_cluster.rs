@@ -24,6 +24,10 @@ struct Cluster {
 impl Cluster {
     /// Starts the server with this name. Its first line says where it listens.
     fn server(&self, name: &str) -> Served {
+        self.server_with(name, &[])
+    }
+
+    fn server_with(&self, name: &str, args: &[&str]) -> Served {
         let folder = self.folder.path().join(name);
         fs::create_dir_all(&folder).unwrap();
         let config = format!(
@@ -38,7 +42,7 @@ impl Cluster {
         .replace("NAME", name);
         let path: PathBuf = folder.join("config.toml");
         fs::write(&path, config).unwrap();
-        Served::with_config(&path, &[])
+        Served::with_config(&path, args)
     }
 }
 
@@ -271,4 +275,35 @@ fn a_drained_owner_hands_the_store_over_and_forwards_until_it_is_resumed() {
         first.run(&["watch", id]).expect(0, &[]);
     }
     assert!(!cluster.folder.path().join("overlap").exists());
+}
+
+/// An attempt without a lease belongs to the server that calls its handler: it ends there, and its subtask is tried again at the next owner.
+#[test]
+fn a_drained_owner_ends_attempts_without_a_lease_that_take_too_long() {
+    let Some(database) = or_skip(PostgresServer::start()) else { return };
+    let cluster = Cluster { database, folder: tempfile::tempdir().unwrap() };
+    let mut first = cluster.server_with("first", &["--shutdown-timeout", "100ms"]);
+    let mut front = cluster.server("front");
+    let address = format!("http://{}", first.address);
+    prints(&mut front, &format!("the server at {address} owns the store"));
+    let job = front.run(&["submit", "hang", "--key", "k", "--attempts", "2"]);
+    let job = job.expect(0, &[]).stdout.split_whitespace().last().unwrap().to_owned();
+    let runs = |server: &Served| {
+        let shown = until_accepted(server, &["status", &job, "--json"]).stdout;
+        let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+        shown["counts"]["running"] == 1
+    };
+    while !runs(&front) {
+        std::thread::yield_now();
+    }
+    front.run(&["nodes", "drain", &address]).expect(0, &[]);
+    prints(&mut front, "dashboard");
+    prints(&mut first, &format!("the server at http://{} owns the store", front.address));
+    while !runs(&front) {
+        std::thread::yield_now();
+    }
+    first.run(&["cancel", &job, "--kill"]).expect(0, &[]);
+    first.run(&["submit", "echo", "--key", "k", "--wait"]).expect(0, &[]);
+    first.signal(Signal::TERM);
+    first.end().expect(0, &["drained", "stopping"]);
 }
