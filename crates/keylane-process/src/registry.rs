@@ -254,6 +254,8 @@ impl RegistryInner {
                 let _ = fs::remove_file(path);
             }
             *slots = FreeSlots { dismissed: true, ..FreeSlots::default() };
+            // A child process that another thread starts may have the file for a moment longer.
+            let _ = self.file.unlock();
         }
         if let Some(guarding) = &self.guarding {
             guarding.dismiss();

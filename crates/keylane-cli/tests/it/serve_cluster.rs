@@ -2,7 +2,8 @@
 //! killed or suspended.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::path::PathBuf;
 
 use crate::common::served::Served;
@@ -306,4 +307,42 @@ fn a_drained_owner_ends_attempts_without_a_lease_that_take_too_long() {
     first.run(&["submit", "echo", "--key", "k", "--wait"]).expect(0, &[]);
     first.signal(Signal::TERM);
     first.end().expect(0, &["drained", "stopping"]);
+}
+
+/// A response that its client reads slowly has the store open for as long as it lasts.
+#[test]
+fn a_drained_owner_gives_the_store_up_although_a_client_still_reads_a_response() {
+    /// More than the buffers of a connection take.
+    const RESULTS: usize = 60;
+    const RESULT: usize = 200_000;
+    let Some(database) = or_skip(PostgresServer::start()) else { return };
+    let cluster = Cluster { database, folder: tempfile::tempdir().unwrap() };
+    let mut first = cluster.server("first");
+    let mut front = cluster.server("front");
+    let lines = cluster.folder.path().join("lines");
+    fs::write(&lines, format!("{}\n", "Q".repeat(RESULT)).repeat(RESULTS)).unwrap();
+    let address = format!("http://{}", first.address);
+    prints(&mut front, &format!("the server at {address} owns the store"));
+    let job = front.submit(&["echo", "--lines", lines.to_str().unwrap()]);
+    front.run(&["watch", &job]).expect(0, &[]);
+
+    let mut slow = TcpStream::connect(&first.address).unwrap();
+    let head = "host: localhost\r\naccept: application/x-ndjson\r\nconnection: close\r\n\r\n";
+    write!(slow, "GET /v1/jobs/{job}/results HTTP/1.1\r\n{head}").unwrap();
+    let mut begun = [0; 1000];
+    slow.read_exact(&mut begun).unwrap();
+    front.run(&["nodes", "drain", &address]).expect(0, &[]);
+    prints(&mut front, "dashboard");
+    prints(&mut first, &format!("the server at http://{} owns the store", front.address));
+    first.run(&["submit", "echo", "--key", "k", "--wait"]).expect(0, &[]);
+    first.run(&["nodes", "resume", &address]).expect(0, &[]);
+    front.run(&["nodes", "drain", &format!("http://{}", front.address)]).expect(0, &[]);
+    prints(&mut first, "dashboard");
+    first.run(&["submit", "echo", "--key", "k", "--wait"]).expect(0, &[]);
+
+    // The response is whole.
+    let mut rest = Vec::new();
+    slow.read_to_end(&mut rest).unwrap();
+    let of_results = begun.iter().chain(&rest).filter(|&&byte| byte == b'Q').count();
+    assert_eq!(of_results, RESULTS * RESULT);
 }

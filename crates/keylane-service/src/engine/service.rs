@@ -238,7 +238,7 @@ impl Service {
     /// On return the store is closed, so it can be opened again, and no attempt runs beside its
     /// successor. A handler that ignores its cancellation delays the return by 10 seconds; then its
     /// future is dropped. Stop the [server](crate::http::HttpServer) first: while it answers
-    /// requests, it has the store, and this waits for it for only two seconds.
+    /// requests, it has the file of the store, and this waits for it for only two seconds.
     ///
     /// A caller with less time can drop the future, and then ends as after a crash. A store that is
     /// still open cannot be opened a second time:
@@ -270,8 +270,12 @@ impl Service {
     }
 
     /// Waits until this is the last owner of the store, so that the store is closed on return and
-    /// can be opened again. The last reply to a client may own it for a moment.
+    /// can be opened again. The last reply to a client may own it for a moment. A database can be opened again at once,
+    /// although a client still reads a response from it.
     async fn release(self) {
+        self.core.children.dismiss();
+        let store = self.core.store.clone();
+        let _ = self.core.executor.clone().blocking(move || store.give_up()).await;
         let deadline = Deadline::after(Duration::from_secs(2));
         while Arc::strong_count(&self.core) > 1 && !deadline.has_passed() {
             sleep(Duration::from_millis(2)).await;

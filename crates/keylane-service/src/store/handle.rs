@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use keylane::admit::OwnedPermit;
 use keylane_storage::sqlite::{self, EndRequest, ReaderPool};
@@ -96,7 +96,7 @@ struct StoreCore {
     ended: EndedCache,
     database: StoreDatabase,
     /// Wait for the end of the writer; `None` once it is over.
-    writer: Option<JoinWriter>,
+    writer: Mutex<Option<JoinWriter>>,
 }
 
 /// Database of a store, as its readers have it.
@@ -162,7 +162,7 @@ impl Store {
             cache: Arc::new(ChunkCache::new(max_cache_bytes)),
             ended: EndedCache::default(),
             database,
-            writer: Some(writer),
+            writer: Mutex::new(Some(writer)),
         };
         Store { core: Arc::new(core) }
     }
@@ -385,6 +385,15 @@ impl Store {
         OpenStore(Arc::downgrade(&self.core.shared))
     }
 
+    /// Ends the ownership of a database, so that another node, or this one, can open it: blocks until all changes are written.
+    /// Handles that remain can read, and their changes are refused. A file stays open until its last handle is gone, because
+    /// its next opening must find no reader.
+    pub(crate) fn give_up(&self) {
+        if !self.is_in_file() {
+            self.core.end_writer();
+        }
+    }
+
     pub(super) fn ended(&self) -> &EndedCache {
         &self.core.ended
     }
@@ -449,8 +458,9 @@ impl Store {
     }
 }
 
-impl Drop for StoreCore {
-    fn drop(&mut self) {
+impl StoreCore {
+    /// Closes the queue, and blocks until the writer has ended.
+    fn end_writer(&self) {
         self.shared.queue.close();
         // An open reader would keep the writer from checkpointing its whole log.
         self.database.close();
@@ -459,9 +469,16 @@ impl Drop for StoreCore {
         if self.shared.queue.is_writer() {
             return;
         }
-        if let Some(writer) = self.writer.take() {
+        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(writer) = writer {
             writer();
         }
+    }
+}
+
+impl Drop for StoreCore {
+    fn drop(&mut self) {
+        self.end_writer();
     }
 }
 
