@@ -154,14 +154,13 @@ impl Control {
         let skipped = skipped.map_err(|error| head_error(error, key))?;
         engine.released_ms = self.clock.steady_ms();
         let step = Step::Subtask(skipped.subtask);
-        engine.record_outcome(
-            skipped.job,
-            step,
-            0,
-            FinalState::Skipped,
-            "skipped by an operator",
-            now,
-        );
+        let last = engine.live.get(&skipped.job).and_then(|live| live.failures.get(step));
+        let error = match last {
+            Some(last) => format!("skipped by an operator, after: {last}"),
+            None => "skipped by an operator".to_owned(),
+        };
+        let (job, attempts) = (skipped.job, skipped.attempts);
+        engine.record_outcome(job, step, attempts, FinalState::Skipped, &error, now);
         engine.apply_consequences(skipped.job, &skipped.ended, now);
         if let Some(live) = engine.live.get_mut(&skipped.job) {
             live.touch(&mut engine.versions);

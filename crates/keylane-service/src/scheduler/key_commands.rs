@@ -68,7 +68,7 @@ impl Scheduler {
     pub fn skip_head(&mut self, key: &[u8], now: u64) -> Result<SkippedSubtask, KeyHeadError> {
         let now = self.at(now);
         let head = self.head(key)?;
-        let ScheduledTask { job: slot, number, phase, at, .. } = self.tasks[head];
+        let ScheduledTask { job: slot, number, phase, at, attempts, .. } = self.tasks[head];
         match phase {
             TaskPhase::Running => return Err(KeyHeadError::Running),
             TaskPhase::Ready => self.wait_again(head, now),
@@ -82,7 +82,7 @@ impl Scheduler {
         let dropped = self.fail_fast(slot, now);
         let over = self.conclude(slot, now);
         let ended = EndResult { fate: SubtaskFate::Failed, dropped, over };
-        Ok(SkippedSubtask { job, subtask: number, ended })
+        Ok(SkippedSubtask { job, subtask: number, attempts, ended })
     }
 
     fn head(&self, key: &[u8]) -> Result<u32, KeyHeadError> {
@@ -122,6 +122,8 @@ pub struct SkippedSubtask {
     pub job: crate::JobNumber,
     /// Its number in the job.
     pub subtask: crate::SubtaskNumber,
+    /// Number of its attempts.
+    pub attempts: u32,
     /// Effects of its failure.
     pub ended: EndResult,
 }

@@ -132,6 +132,9 @@ async fn a_failure_is_told_while_the_next_attempt_or_an_operator_is_waited_for()
     }
     client.post("/v1/keys/a/skip-head", "").await.expect(200);
     assert_eq!(client.wait(&behind).await["state"], "succeeded");
+    let skipped = &subtask(&client, &id, 0).await["outcome"];
+    assert_eq!((&skipped["outcome"], &skipped["attempt"]), (&json!("skipped"), &json!(2)));
+    assert_eq!(skipped["error"], "skipped by an operator, after: no disk");
 }
 
 #[tokio::test(flavor = "multi_thread")]
