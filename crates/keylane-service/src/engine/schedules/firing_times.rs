@@ -50,6 +50,7 @@ impl CronTimes {
     /// Parses a pattern of five fields, or a name such as `@daily`, and the name of a time zone.
     /// The error has the JSON pointer of the wrong one, and the reason.
     pub(super) fn read(cron: &str, zone: &str) -> Result<Self, (&'static str, String)> {
+        check_fields(cron).map_err(|why| ("/cron", why))?;
         let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed);
         let wrong = |error: CronError| ("/cron", sentence(&error));
         let cron = parser.build().parse(cron).map_err(wrong)?;
@@ -118,6 +119,18 @@ impl CronTimes {
         }
         TimeSpan { count, last }
     }
+}
+
+/// Checks the number of fields. The parser's own message speaks of fields that no pattern here has.
+fn check_fields(cron: &str) -> Result<(), String> {
+    let fields = cron.split_whitespace().count();
+    if matches!(fields, 0 | 5) || cron.trim_start().starts_with('@') {
+        return Ok(());
+    }
+    let has = if fields == 1 { "1 field".to_owned() } else { format!("{fields} fields") };
+    Err(format!(
+        "it has {has} and needs 5: minute, hour, day of the month, month and day of the week, such as `0 9 * * MON-FRI`"
+    ))
 }
 
 /// Returns the message of an error, as part of a sentence without a full stop.

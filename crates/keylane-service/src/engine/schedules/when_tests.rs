@@ -79,6 +79,10 @@ fn what_is_no_pattern_or_no_zone_is_refused_with_its_place() {
     for wrong in ["", "* * * *", "* * * * * *", "61 * * * *", "a b c d e", "@never", "* * * 13 *"] {
         assert_eq!(place(wrong, "UTC"), "/cron", "{wrong}");
     }
+    for (wrong, has) in [("5", "1 field"), ("* * * *", "4 fields"), ("0 * * * * *", "6 fields")] {
+        let (_, why) = CronTimes::read(wrong, "UTC").unwrap_err();
+        assert!(why.starts_with(&format!("it has {has} and needs 5: minute, ")), "{why}");
+    }
     assert_eq!(place("@daily", "Europe/Nowhere"), "/time_zone");
     assert!(CronTimes::read("@daily", "UTC").is_ok());
     assert!(CronTimes::read("0 9 * * MON-FRI", "Asia/Tokyo").is_ok());
