@@ -1,9 +1,9 @@
 //! Options of `keylane run` about the output of its commands.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use clap::{Args, ValueEnum};
 
 use crate::input::FieldLayout;
@@ -53,6 +53,12 @@ enum OutputFormat {
     Ndjson,
 }
 
+/// Whether GNU parallel writes its results as a table to a file of this name.
+fn names_table(path: &Path) -> bool {
+    let tables = ["csv", "tsv", "json", "jsonl"];
+    path.extension().is_some_and(|extension| tables.iter().any(|table| extension == *table))
+}
+
 impl OutputArgs {
     /// Refuses combinations of options that contradict each other.
     pub(super) fn check(&self, has_workers: bool) -> anyhow::Result<()> {
@@ -74,6 +80,14 @@ impl OutputArgs {
             !(has_workers && self.results.is_some()),
             "--results cannot be used with --worker: a record has an answer and no files; use --output-format ndjson"
         );
+        let table = self.results.as_deref().filter(|path| names_table(path) && !path.is_dir());
+        if let Some(table) = table {
+            bail!(
+                "--results takes a folder, and {} is the name of a table, which GNU parallel would write; name a folder, or \
+                 use --output-format ndjson, which prints a line for each record",
+                table.display()
+            );
+        }
         Ok(())
     }
 
