@@ -7,6 +7,7 @@
 use std::thread;
 
 use crossbeam_channel::{Sender, bounded};
+use tokio::sync::oneshot;
 
 use super::{Hasher, hasher, shard_of};
 use crate::job::{Job, Task, boxed};
@@ -48,5 +49,30 @@ impl<J: Job> Submit<J> for ShardSubmitter {
     fn submit(&mut self, key: u64, job: J) {
         let worker = shard_of(&self.hasher, key, self.queues.len());
         self.queues[worker].send(boxed(job)).expect("workers outlive producers");
+    }
+}
+
+/// `shard-oneshot`: a [`Shard`] whose tasks send their results by a oneshot channel each, as in a program that waits for
+/// some of them. The submitter drops the receiver at once.
+pub(crate) struct ShardOneshot(pub(crate) Shard);
+
+impl Pool for ShardOneshot {
+    type Submitter = OneshotSubmitter;
+
+    fn submitter(&self) -> OneshotSubmitter {
+        OneshotSubmitter(self.0.submitter())
+    }
+}
+
+pub(crate) struct OneshotSubmitter(ShardSubmitter);
+
+impl<J: Job> Submit<J> for OneshotSubmitter {
+    #[inline]
+    fn submit(&mut self, key: u64, job: J) {
+        let ShardSubmitter { queues, hasher } = &self.0;
+        let (result, receiver) = oneshot::channel();
+        let task: Task = Box::new(move || _ = result.send(job.run()));
+        queues[shard_of(hasher, key, queues.len())].send(task).expect("workers outlive producers");
+        drop(receiver);
     }
 }

@@ -13,8 +13,13 @@ use crate::plan::{self, Step};
 use crate::pool::{Pool, Submit};
 use crate::record::Record;
 use crate::rivals::{
-    kae::Kae, shard::Shard, shard_batch::ShardBatch, strand_dashmap, strand_rayon,
-    tokio_form::Closures, tokio_mpsc::TokioMpsc, tokio_mutex::TokioMutex,
+    kae::Kae,
+    shard::{Shard, ShardOneshot},
+    shard_batch::ShardBatch,
+    strand_dashmap, strand_rayon,
+    tokio_form::Closures,
+    tokio_mpsc::TokioMpsc,
+    tokio_mutex::TokioMutex,
 };
 use crate::world::World;
 use crate::{Result, ours, probe};
@@ -22,6 +27,7 @@ use crate::{Result, ours, probe};
 pub(crate) const RIVALS: &[&str] = &[
     "shard",
     "shard+mimalloc",
+    "shard-oneshot",
     "shard-batch64",
     "shard-batch64+mimalloc",
     "strand-dashmap",
@@ -37,6 +43,7 @@ pub(crate) fn run(mut args: Args) -> Result<Record> {
     let (workers, capacity) = (setting.workers, setting.capacity);
     Ok(match setting.peer.as_str() {
         "shard" => measure(&setting, |_| Shard::new(workers, capacity)),
+        "shard-oneshot" => measure(&setting, |_| ShardOneshot(Shard::new(workers, capacity))),
         "shard-batch64" => measure(&setting, |_| ShardBatch::new(workers, capacity)),
         "strand-dashmap" => measure(&setting, |_| strand_dashmap::pool(workers)),
         "strand-rayon" => measure(&setting, |_| strand_rayon::pool(workers)),
