@@ -96,7 +96,7 @@ where
     fn run(self: Arc<Self>, ctx: &mut dyn ExecContext) {
         let Some(future) = self.cell.begin() else {
             ctx.cancelled();
-            return self.cell.end_when_dropped(|| ctx.keep_turn());
+            return self.cell.end_when_dropped(&mut || ctx.keep_turn());
         };
         self.cell.leave_thread();
         let end = FutureEnd {

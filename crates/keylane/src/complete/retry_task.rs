@@ -112,7 +112,7 @@ where
             Some(body) => self.attempt(body, ctx),
             None => {
                 ctx.cancelled();
-                self.cell.end_when_dropped(|| ctx.keep_turn());
+                self.cell.end_when_dropped(&mut || ctx.keep_turn());
             }
         }
     }

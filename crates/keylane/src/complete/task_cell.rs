@@ -119,7 +119,7 @@ impl<T, E, F> TaskCell<T, E, F> {
     pub(crate) fn supersede_cell(&self, turn: Turn) {
         let mut turn = Some(turn);
         if !self.drop_unrun(Outcome::Superseded) {
-            self.end_when_dropped(|| turn.take().expect("the turn is taken once"));
+            self.end_when_dropped(&mut || turn.take().expect("the turn is taken once"));
         }
         if let Some(turn) = turn {
             turn.end(TurnResult::Void);
@@ -164,7 +164,7 @@ impl<T, E, F> TaskCell<T, E, F> {
     /// No turn is leaked: the state is `Running` under the lock when the turn is stored, and
     /// `complete` takes it in the critical section that ends this state. No turn ends early:
     /// `complete` comes after the drop.
-    pub(crate) fn end_when_dropped(&self, turn: impl FnOnce() -> Turn) {
+    pub(crate) fn end_when_dropped(&self, turn: &mut dyn FnMut() -> Turn) {
         if !self.is_running() {
             return;
         }
@@ -241,7 +241,7 @@ where
         let Some(body) = self.begin() else {
             // Cancelled before its turn: the turn passes without a run.
             ctx.cancelled();
-            return self.end_when_dropped(|| ctx.keep_turn());
+            return self.end_when_dropped(&mut || ctx.keep_turn());
         };
         let call = AssertUnwindSafe(|| body.call());
         let result = with_cancel_flag(self.clone(), || catch_unwind(call));

@@ -62,6 +62,12 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let mut table = self.sharing.table.lock_politely();
         let time = table.advance_time(clock);
         let result = section(&mut table, time);
+        self.leave_jobs(table);
+        result
+    }
+
+    /// Ends a section of the job table. Not in `with_jobs`, where it would be compiled again for each section.
+    fn leave_jobs(&self, mut table: MutexGuard<'_, JobTable<K, X::Work>>) {
         let (assignable, jobs) = match &table.allocator {
             None => (false, 0),
             // Without jobs the allocator is not evaluated.
@@ -89,7 +95,6 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             runner.finish(last);
             self.admission.release(1);
         }
-        result
     }
 
     /// Reports a worker's last assignment, and returns its next one, if it `asks`.

@@ -13,7 +13,7 @@ use crate::engine::{Engine, IntoWork, Key, ReadyWork, RejectedTask};
 use crate::error::{SubmitError, SubmitErrorKind};
 use crate::order::Claims;
 use crate::pool::ClosureExecutor;
-use crate::run::{ExecContext, RunBody, TaskBody, TaskContext};
+use crate::run::{ExecContext, RunBody, TaskBody, TaskContext, Turn};
 use crate::sync::Mutex;
 
 /// Error with a rejected task: its claims and its work.
@@ -108,36 +108,51 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Entry<'_, K, S> {
         work: W,
         prepare: impl FnOnce(W, PoolContext<'_>) -> PreparedWork<W, T, E>,
     ) -> Result<Handle<T, E>, RejectedTaskError<K, W>> {
-        let Entry { engine, claims, role, permit, delay } = self;
-        let pool = PoolContext(&engine.settings);
-        // A task that may find no capacity is prepared when it is admitted, so that a refused one
-        // costs no cell. One that waits without limit is refused only by a closed pool; it is
-        // enqueued at once, where a spare permit of its inbox saves the way through the gate.
-        let (permit, claims) = match (role, permit) {
-            (KeyRole::Ordinary, EntryPermit::Wait(limit))
-                if delay.is_some() || !limit.is_endless() =>
-            {
-                match engine.admit(&claims, 0, limit) {
-                    Ok(ticket) => (EntryPermit::Ticket(ticket), claims),
-                    Err(why) => return Err(SubmitError::new(why, (claims, work))),
-                }
-            }
-            (_, permit) => (permit, claims),
+        let entry = match self.admit_first() {
+            Ok(entry) => entry,
+            Err((why, claims)) => return Err(SubmitError::new(why, (claims, work))),
         };
+        let pool = PoolContext(&entry.engine.settings);
         let PreparedWork { body, handle, cell } = prepare(work, pool);
-        let entered = match delay {
-            None => enqueue(engine, role, permit, claims, ReadyWork(body))
-                .map_err(|(why, claims, ReadyWork(body))| (why, claims, body)),
-            Some(delay) => submit_delayed(engine, (role, permit), claims, body, delay)
-                .map(|withdraw| cell.end_with(withdraw)),
-        };
-        match entered {
-            Ok(()) => Ok(handle),
+        match entry.enter(body) {
+            Ok(withdraw) => {
+                withdraw.into_iter().for_each(|withdraw| cell.end_with(withdraw));
+                Ok(handle)
+            }
             Err((why, claims, body)) => {
                 let work = cell.take_work().expect("rejected work was never shared");
                 drop(body);
                 Err(SubmitError::new(why, (claims, work)))
             }
+        }
+    }
+
+    /// Admits a task that may find no capacity: it is prepared afterwards, so that a refused one costs no cell. One that waits
+    /// without limit is refused only by a closed pool; it is enqueued at once, where a spare permit of its inbox saves the way
+    /// through the gate.
+    #[inline]
+    fn admit_first(self) -> Result<Self, (SubmitErrorKind, Claims<K>)> {
+        match (&self.role, &self.permit) {
+            (KeyRole::Ordinary, &EntryPermit::Wait(limit))
+                if self.delay.is_some() || !limit.is_endless() =>
+            {
+                match self.engine.admit(&self.claims, 0, limit) {
+                    Ok(ticket) => Ok(Entry { permit: EntryPermit::Ticket(ticket), ..self }),
+                    Err(why) => Err((why, self.claims)),
+                }
+            }
+            _ => Ok(self),
+        }
+    }
+
+    /// Enqueues a prepared task, or starts its delay. A delayed task gets a turn that withdraws it.
+    fn enter(self, body: TaskBody) -> Result<Option<Turn>, RejectedTask<K, TaskBody>> {
+        let Entry { engine, claims, role, permit, delay } = self;
+        match delay {
+            None => enqueue(engine, role, permit, claims, ReadyWork(body))
+                .map(|()| None)
+                .map_err(|(why, claims, ReadyWork(body))| (why, claims, body)),
+            Some(delay) => submit_delayed(engine, (role, permit), claims, body, delay).map(Some),
         }
     }
 
@@ -159,9 +174,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Entry<'_, K, S> {
             (role, permit, delay) => {
                 let (closure, kept) = erase(work);
                 let entry = Entry { engine, claims, role, permit, delay };
-                let prepare = |work, _: PoolContext<'_>| PreparedWork::closure(InfallibleFn(work));
-                let entered = entry.submit(closure, prepare).map(drop);
-                return entered.map_err(|refused| {
+                return entry.execute_erased(closure).map_err(|refused| {
                     let (why, (claims, closure)) = (refused.kind(), refused.into_inner());
                     SubmitError::new(why, (claims, kept.take_refused(closure)))
                 });
@@ -169,6 +182,14 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Entry<'_, K, S> {
         };
         entered
             .map_err(|(why, claims, DetachedClosure(work))| SubmitError::new(why, (claims, work)))
+    }
+
+    /// Not in `execute`, where it would be compiled again for each type of closure.
+    fn execute_erased(
+        self,
+        closure: ErasedClosure,
+    ) -> Result<(), RejectedTaskError<K, ErasedClosure>> {
+        self.submit(closure, |work, _| PreparedWork::closure(InfallibleFn(work))).map(drop)
     }
 
     /// Waits for a ticket without blocking the thread. Dropped before it is ready, it has acquired
