@@ -71,7 +71,11 @@ impl<J: Job> Submit<J> for OneshotSubmitter {
     fn submit(&mut self, key: u64, job: J) {
         let ShardSubmitter { queues, hasher } = &self.0;
         let (result, receiver) = oneshot::channel();
-        let task: Task = Box::new(move || _ = result.send(job.run()));
+        let task: Task = Box::new(move || {
+            job.run();
+            // The receiver is gone.
+            _ = result.send(());
+        });
         queues[shard_of(hasher, key, queues.len())].send(task).expect("workers outlive producers");
         drop(receiver);
     }
