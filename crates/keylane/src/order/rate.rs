@@ -178,7 +178,7 @@ impl TokenBucket {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use proptest::prelude::*;
 

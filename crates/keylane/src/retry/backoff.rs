@@ -123,7 +123,7 @@ fn share(whole: Duration, random: u64) -> Duration {
     u64::try_from(nanos).map_or(whole, Duration::from_nanos)
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
     use proptest::prelude::*;
