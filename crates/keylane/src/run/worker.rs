@@ -2,6 +2,7 @@
 //! shard.
 
 mod jobs;
+mod task_ctx;
 mod trace;
 
 use std::any::Any;
@@ -12,18 +13,15 @@ use std::time::Duration;
 
 use keylane_allocate::{Claimant, End, Take};
 
+use self::task_ctx::{TaskCtx, TaskTurn};
 use self::trace::TraceBuffer;
 use super::batch_size::BatchSize;
 use super::current::{self, EngineHooks, OrderPosition};
 use super::stretch::Stretch;
-use super::{
-    AttemptEngine, BlockAnswer, EndTurn, ExecContext, LaneJob, Sampler, ShardChoiceInput,
-    SubtaskEnd, Turn, TurnResult,
-};
+use super::{AttemptEngine, BlockAnswer, ExecContext, Sampler, ShardChoiceInput, TurnResult};
 use crate::engine::{
     BatchReport, CurrentJob, Engine, Execute, Key, ReadyWork, StepRequest, StepResult, WorkerReport,
 };
-use crate::key_state::ErasedKeyState;
 use crate::observe::{Statistics, TraceEvents, TraceOutcome, WorkerCounters};
 use crate::order::{HeldLanes, TaskSlot};
 use crate::sync::{JoinHandle, spawn, spin_hint, yield_now};
@@ -656,112 +654,6 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         {
             drop_catch_unwind(payload);
         }
-    }
-}
-
-/// Context of one running task.
-struct TaskCtx<'a, K: Key, X: Execute<K>, S> {
-    engine: &'a Arc<Engine<K, X, S>>,
-    counters: &'a WorkerCounters,
-    shard: usize,
-    /// Key, if the executor wants it.
-    key: Option<&'a K>,
-    turn: TaskTurn<HeldLanes<K, X::Work>>,
-    stretch: &'a mut Stretch,
-}
-
-/// Owner of a task's turn while its body runs.
-enum TaskTurn<H> {
-    /// The body, with these claims.
-    Here(H),
-    /// The holder of a kept turn, which has this number in its shard.
-    Kept(usize),
-}
-
-impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> ExecContext
-    for TaskCtx<'_, K, X, S>
-{
-    fn panicked(&self, payload: &(dyn Any + Send)) {
-        current::set_turn_result(TurnResult::Failed);
-        self.engine.panicked(payload);
-    }
-
-    fn failed(&self) {
-        current::set_turn_result(TurnResult::Failed);
-        self.engine.counters.count_failed();
-        self.engine.record_abnormal_end(TraceOutcome::Failed);
-    }
-
-    fn cancelled(&self) {
-        self.set_void();
-        self.engine.counters.count_cancelled();
-        self.engine.record_abnormal_end(TraceOutcome::Cancelled);
-    }
-
-    fn set_void(&self) {
-        current::set_turn_result(TurnResult::Void);
-    }
-
-    fn attempts(&self) -> Option<Arc<dyn AttemptEngine>> {
-        Some(self.engine.clone())
-    }
-
-    fn begin_subtask(&mut self, job: &dyn LaneJob) -> bool {
-        self.stretch.begin(self.engine, self.counters, job)
-    }
-
-    fn end_subtask(&mut self, end: SubtaskEnd, at_once: bool) {
-        if self.stretch.end_subtask(end) || at_once {
-            self.engine.report_assignment(self.stretch.close(self.counters));
-        }
-    }
-
-    fn take_state(&mut self) -> Option<ErasedKeyState> {
-        self.engine.take_state(self.key?)
-    }
-
-    fn put_state(&mut self, state: ErasedKeyState) -> Option<ErasedKeyState> {
-        match self.key {
-            Some(key) => self.engine.put_state(key, state),
-            None => Some(state),
-        }
-    }
-
-    fn keep_turn(&mut self) -> Turn {
-        // Placeholder until the engine returns the number: no shard has as many turns.
-        let held = match std::mem::replace(&mut self.turn, TaskTurn::Kept(usize::MAX)) {
-            TaskTurn::Here(held) => held,
-            TaskTurn::Kept(_) => unreachable!("a turn is kept once"),
-        };
-        let turn = self.engine.keep_turn(self.shard, held, self.counters.began());
-        self.turn = TaskTurn::Kept(turn);
-        Turn::new(KeptTurn { engine: self.engine.clone(), shard: self.shard, turn })
-    }
-}
-
-/// Turn kept beyond its body, or at least taken out of it.
-struct KeptTurn<K: Key, X: Execute<K>, S> {
-    engine: Arc<Engine<K, X, S>>,
-    shard: usize,
-    /// Number of the turn in its shard.
-    turn: usize,
-}
-
-impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> EndTurn for KeptTurn<K, X, S> {
-    fn end(self: Box<Self>, turn_result: TurnResult) {
-        self.engine.intact_quietly(|| self.engine.leave_turn(self.shard, self.turn, turn_result));
-    }
-
-    fn back_off(&self, pause: Duration) {
-        self.engine.back_off(self.shard, self.turn, pause);
-    }
-
-    fn location(&self) -> Option<(usize, usize)> {
-        Some((self.shard, self.turn))
-    }
-
-    fn engine(&self) -> Option<Arc<dyn AttemptEngine>> {
-        Some(self.engine.clone())
     }
 }
 
