@@ -53,10 +53,9 @@ enum OutputFormat {
     Ndjson,
 }
 
-/// Whether GNU parallel writes its results as a table to a file of this name.
-fn names_table(path: &Path) -> bool {
-    let tables = ["csv", "tsv", "json", "jsonl"];
-    path.extension().is_some_and(|extension| tables.iter().any(|table| extension == *table))
+/// Whether GNU parallel writes its results to a file of this name.
+fn names_file(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ["csv", "tsv", "json"].iter().any(|form| ending == *form))
 }
 
 impl OutputArgs {
@@ -80,12 +79,12 @@ impl OutputArgs {
             !(has_workers && self.results.is_some()),
             "--results cannot be used with --worker: a record has an answer and no files; use --output-format ndjson"
         );
-        let table = self.results.as_deref().filter(|path| names_table(path) && !path.is_dir());
-        if let Some(table) = table {
+        let file = self.results.as_deref().filter(|path| names_file(path) && !path.is_dir());
+        if let Some(file) = file {
             bail!(
-                "--results takes a folder, and {} is the name of a table, which GNU parallel would write; name a folder, or \
+                "--results takes a folder, and {} has the name of a file, which GNU parallel would write; name a folder, or \
                  use --output-format ndjson, which prints a line for each record",
-                table.display()
+                file.display()
             );
         }
         Ok(())

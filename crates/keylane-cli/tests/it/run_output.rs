@@ -224,17 +224,17 @@ fn results_come_beside_every_form_of_output() {
     }
 }
 
-/// GNU parallel writes a table to such a file.
+/// GNU parallel writes its results to such a file.
 #[test]
-fn the_name_of_a_table_is_no_folder_for_results() {
+fn the_name_of_a_file_is_no_folder_for_results() {
     let folder = tempfile::tempdir().unwrap();
     for name in ["r.csv", "r.tsv", "r.json"] {
-        let table = folder.path().join(name);
-        let words = ["--key", "1", "--results", table.to_str().unwrap(), "--", "echo"];
-        run(&words, "a\n").expect(255, &[name, "name of a table", "--output-format ndjson"]);
-        assert!(!table.exists());
+        let results = folder.path().join(name);
+        let words = ["--key", "1", "--results", results.to_str().unwrap(), "--", "echo"];
+        run(&words, "a\n").expect(255, &[name, "name of a file", "--output-format ndjson"]);
+        assert!(!results.exists());
         // A folder of this name is one.
-        fs::create_dir(&table).unwrap();
+        fs::create_dir(&results).unwrap();
         run(&words, "a\n").expect(0, &[]);
     }
 }
