@@ -1,5 +1,5 @@
 //! `shard`: a key belongs to a worker by its hash; each worker has a bounded channel of boxed
-//! closures. What people write first, and the yardstick of the tables.
+//! closures. What people write first, and the yardstick of the tables. `shard-oneshot`: the same with a result for each task.
 //!
 //! Lacks: a busy worker's keys wait while others idle, one full worker blocks the producer of all
 //! keys, and no task can have two keys.
