@@ -35,9 +35,14 @@ mod threads {
         thread.spawn(run)
     }
 
+    thread_local! {
+        // `current` counts an owner of the thread up and down, by atomic operations.
+        static THIS_THREAD: ThreadId = std::thread::current().id();
+    }
+
     /// Returns the identity of the calling thread.
     pub(crate) fn this_thread() -> ThreadId {
-        std::thread::current().id()
+        THIS_THREAD.with(|id| *id)
     }
 
     /// Returns the nanoseconds since `epoch`.
@@ -307,6 +312,12 @@ impl<T> Mutex<T> {
     #[inline]
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Returns the value of a mutex that no other thread can reach.
+    #[inline]
+    pub(crate) fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// Locks a mutex that is taken so often that a waiter should back off: each attempt takes its

@@ -81,9 +81,18 @@ impl<T, E, F: Future> TakeWork<F> for FutureTask<T, E, F> {
     }
 }
 
-impl<T, E, F: Future> CancelFlag for FutureTask<T, E, F> {
+impl<T, E, F> CancelFlag for FutureTask<T, E, F>
+where
+    T: Send + 'static,
+    E: Send + 'static,
+    F: Future + Send + 'static,
+{
     fn is_cancel_requested(&self) -> bool {
-        self.cell.is_cancel_requested()
+        self.cell.is_cancelled()
+    }
+
+    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
+        self
     }
 }
 
@@ -107,7 +116,7 @@ where
         let running = CatchUnwind { future: Some(Box::pin(future)), outcome: None, end };
         let handle = self.runtime.spawn(running.run());
         let mut abort = self.abort.lock();
-        if self.cell.is_cancel_requested() {
+        if self.cell.is_cancelled() {
             // The handle was cancelled after `begin` and before `abort` is set, so it could not
             // abort the future itself.
             handle.abort();
@@ -207,10 +216,14 @@ where
 
 impl<T, E, F> JoinState<T, E> for FutureTask<T, E, F>
 where
-    T: Send,
-    E: Send,
-    F: Future + Send,
+    T: Send + 'static,
+    E: Send + 'static,
+    F: Future + Send + 'static,
 {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
     fn poll(&self, waker: Option<&Waker>) -> Option<Outcome<T, E>> {
         self.cell.poll(waker)
     }

@@ -195,6 +195,11 @@ impl<T: 'static, E: 'static> Handle<T, E> {
         self.cell.cancel()
     }
 
+    /// Cell of the task, from which this handle was made.
+    pub(crate) fn cell_as<C: 'static>(&self) -> &C {
+        self.cell.as_any().downcast_ref().expect("a handle is made from one cell")
+    }
+
     /// Name of the task in its pool.
     pub(crate) fn name(&self) -> usize {
         self.name

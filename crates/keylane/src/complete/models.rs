@@ -184,6 +184,34 @@ fn a_task_is_cancelled_or_runs() {
     });
 }
 
+/// The same with a handle that is dropped as the task starts or ends: the worker may be the only owner of the cell then, and
+/// looks at it without the lock.
+///
+/// Caught: a turn that ends when the worker finds no body.
+#[test]
+fn a_task_whose_handle_is_dropped_is_cancelled_or_runs() {
+    check(|| {
+        let world = Arc::<World>::default();
+        let task = task(&world);
+        let worker = spawn({
+            let (task, world) = (task.clone(), world.clone());
+            move || {
+                let mut ctx = KeyContext { world, is_kept: false };
+                task.run(&mut ctx);
+                if !ctx.is_kept {
+                    Box::new(KeyTurn(ctx.world)).end(TurnResult::Done);
+                }
+            }
+        });
+        let in_time = task.cancel();
+        drop(task);
+        worker.join().unwrap();
+        assert_eq!(world.of_key.get(), if in_time { 110 } else { 111 });
+        assert_eq!(world.runs.load(Ordering::Relaxed), usize::from(!in_time));
+        assert_eq!(world.drops.load(Ordering::Relaxed), 1);
+    });
+}
+
 /// A task that its handle cancels while its pool drops it ends as cancelled, once, and its captures
 /// are dropped before the outcome is published.
 ///

@@ -6,6 +6,7 @@
 //! worker of the next attempt, or the thread that cancels the task, which drops the body, completes
 //! the handle and ends the turn.
 
+use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::Waker;
@@ -74,7 +75,7 @@ where
     /// Suspends the task until its next attempt. Returns the body if no attempt follows.
     fn suspend(self: &Arc<Self>, body: F, ctx: &mut dyn ExecContext) -> Result<(), F> {
         let Some(engine) = ctx.attempts() else { return Err(body) };
-        if engine.is_stopping() || self.cell.is_cancel_requested() {
+        if engine.is_stopping() || self.cell.is_cancelled() {
             return Err(body);
         }
         let mut progress = self.progress.lock();
@@ -150,9 +151,18 @@ where
     }
 }
 
-impl<T, E, F> CancelFlag for RetryTask<T, E, F> {
+impl<T, E, F> CancelFlag for RetryTask<T, E, F>
+where
+    T: Send + 'static,
+    E: Send + 'static,
+    F: Send + 'static,
+{
     fn is_cancel_requested(&self) -> bool {
-        self.cell.is_cancel_requested()
+        self.cell.is_cancelled()
+    }
+
+    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
+        self
     }
 }
 
@@ -168,10 +178,14 @@ impl<T, E, F> TakeWork<F> for RetryTask<T, E, F> {
 
 impl<T, E, F> JoinState<T, E> for RetryTask<T, E, F>
 where
-    T: Send,
-    E: Send,
-    F: Send,
+    T: Send + 'static,
+    E: Send + 'static,
+    F: Send + 'static,
 {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
     fn poll(&self, waker: Option<&Waker>) -> Option<Outcome<T, E>> {
         self.cell.poll(waker)
     }

@@ -1,5 +1,6 @@
 //! State shared by a task and its handle: holds the body, then the outcome, which is taken once.
 
+use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::Waker;
@@ -7,7 +8,7 @@ use std::time::Instant;
 
 use super::{Outcome, PanicPayload, TaskFn};
 use crate::run::{
-    CancelFlag, ExecContext, RunSharedBody, Turn, TurnResult, name_of, with_cancel_flag,
+    CancelFlag, ExecContext, RunSharedBody, Turn, TurnResult, lend_cancel_flag, name_of,
     with_current_flag,
 };
 use crate::sync::{
@@ -57,9 +58,18 @@ enum CellState<T, E, F> {
     Taken,
 }
 
-impl<T, E, F> CancelFlag for TaskCell<T, E, F> {
+impl<T, E, F> CancelFlag for TaskCell<T, E, F>
+where
+    T: Send + 'static,
+    E: Send + 'static,
+    F: Send + 'static,
+{
     fn is_cancel_requested(&self) -> bool {
-        self.cancel.load(Ordering::Acquire)
+        self.is_cancelled()
+    }
+
+    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
+        self
     }
 }
 
@@ -80,6 +90,11 @@ impl<T, E, F> TaskCell<T, E, F> {
             completed: Condvar::new(),
             cancel: AtomicBool::new(false),
         }
+    }
+
+    /// Returns whether the handle has asked the body to stop.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.cancel.load(Ordering::Acquire)
     }
 
     /// Takes the body of a task that has not started, which ends as cancelled.
@@ -217,6 +232,23 @@ impl<T, E, F> TaskCell<T, E, F> {
             turn.end(TurnResult::Void);
         }
     }
+
+    /// Completes a task whose handle is gone, so that only the caller reaches it: drops the outcome.
+    fn complete_unobserved(&mut self, outcome: Outcome<T, E>) {
+        let inner = self.state.get_mut();
+        let (waker, turn) = (inner.waker.take(), inner.turn.take());
+        drop_catch_unwind((outcome, waker));
+        if let Some(turn) = turn {
+            turn.end(TurnResult::Void);
+        }
+    }
+}
+
+/// Returns the cell if its handle is gone: then no lock is needed.
+///
+/// `get_mut` alone would decide, with an atomic operation also where the handle still exists.
+fn only_owner<C>(cell: &mut Arc<C>) -> Option<&mut C> {
+    if Arc::strong_count(cell) == 1 { Arc::get_mut(cell) } else { None }
 }
 
 /// Methods for a body that continues after `run`.
@@ -237,15 +269,19 @@ where
     E: Send + 'static,
     F: TaskFn<T, E> + Send + 'static,
 {
-    fn run(self: Arc<Self>, ctx: &mut dyn ExecContext) {
-        let Some(body) = self.begin() else {
+    fn run(mut self: Arc<Self>, ctx: &mut dyn ExecContext) {
+        let body = match only_owner(&mut self) {
+            Some(cell) => cell.state.get_mut().begin(),
+            None => self.begin(),
+        };
+        let Some(body) = body else {
             // Cancelled before its turn: the turn passes without a run.
             ctx.cancelled();
             return self.end_when_dropped(&mut || ctx.keep_turn());
         };
         let call = AssertUnwindSafe(|| body.call());
-        let result = with_cancel_flag(self.clone(), || catch_unwind(call));
-        self.complete(match result {
+        let (mut cell, result) = lend_cancel_flag(self, || catch_unwind(call));
+        let outcome = match result {
             Ok(Ok(value)) => Outcome::Completed(value),
             Ok(Err(error)) => {
                 ctx.failed();
@@ -255,7 +291,11 @@ where
                 ctx.panicked(&*payload);
                 Outcome::Panicked(PanicPayload::new(payload))
             }
-        });
+        };
+        match only_owner(&mut cell) {
+            Some(cell) => cell.complete_unobserved(outcome),
+            None => cell.complete(outcome),
+        }
     }
 
     fn abandon(&self) {
@@ -284,6 +324,9 @@ pub(crate) enum TaskPhase {
 
 /// Cell of a task, as seen by its handle.
 pub(crate) trait JoinState<T, E>: Send + Sync {
+    /// Returns the same cell, of which the type can be found again.
+    fn as_any(&self) -> &dyn Any;
+
     /// Returns the outcome if the task has ended; otherwise stores the waker, to be woken at the
     /// end.
     fn poll(&self, waker: Option<&Waker>) -> Option<Outcome<T, E>>;
@@ -325,10 +368,14 @@ impl<T, E, F: TaskFn<T, E>> TakeWork<F::Work> for TaskCell<T, E, F> {
 
 impl<T, E, F> JoinState<T, E> for TaskCell<T, E, F>
 where
-    T: Send,
-    E: Send,
-    F: Send,
+    T: Send + 'static,
+    E: Send + 'static,
+    F: Send + 'static,
 {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
     fn poll(&self, waker: Option<&Waker>) -> Option<Outcome<T, E>> {
         let mut inner = self.state.lock();
         if let Some(outcome) = inner.take_outcome() {

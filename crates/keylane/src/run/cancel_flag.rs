@@ -1,5 +1,6 @@
 //! Cancel flag of the task that a thread runs, which its body can poll.
 
+use std::any::Any;
 use std::cell::Cell;
 use std::sync::Arc;
 
@@ -13,11 +14,18 @@ thread_local! {
 /// Source of `is_cancelled` for a body.
 pub(crate) trait CancelFlag {
     fn is_cancel_requested(&self) -> bool;
+
+    /// Returns the same owner, of which the type can be found again.
+    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
 }
 
 impl CancelFlag for AtomicBool {
     fn is_cancel_requested(&self) -> bool {
         self.load(Ordering::Acquire)
+    }
+
+    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
+        self
     }
 }
 
@@ -36,6 +44,35 @@ pub(crate) fn with_cancel_flag<R>(task: Arc<dyn CancelFlag>, part: impl FnOnce()
     let outer = CANCEL.try_with(|cell| cell.replace(Some(task)));
     let _restore = Restore(outer.ok().flatten());
     part()
+}
+
+/// Like [`with_cancel_flag`], for a caller that needs its own `task` afterwards: it is lent and returned,
+/// because another owner would cost two atomic operations for each task.
+pub(crate) fn lend_cancel_flag<C, R>(task: Arc<C>, part: impl FnOnce() -> R) -> (Arc<C>, R)
+where
+    C: CancelFlag + Send + Sync + 'static,
+{
+    /// Puts the outer source back if the part unwinds.
+    struct Restore(Option<Option<Arc<dyn CancelFlag>>>);
+    impl Restore {
+        /// Puts the outer source back, and returns the inner one.
+        fn now(&mut self) -> Option<Arc<dyn CancelFlag>> {
+            let outer = self.0.take()?;
+            CANCEL.try_with(|cell| cell.replace(outer)).ok().flatten()
+        }
+    }
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            drop(self.now());
+        }
+    }
+    let mut lent = Some(task);
+    let outer = CANCEL.try_with(|cell| cell.replace(lent.take().map(|task| task as _)));
+    let mut restore = Restore(outer.ok());
+    let result = part();
+    // Where the thread-local was gone already, the task was not lent.
+    let task = lent.or_else(|| restore.now()?.into_any().downcast().ok());
+    (task.expect("a part leaves the source of its thread as it was"), result)
 }
 
 /// Sets the source of `is_cancelled` for the bodies that this thread runs from now on.

@@ -113,17 +113,10 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Entry<'_, K, S> {
             Err((why, claims)) => return Err(SubmitError::new(why, (claims, work))),
         };
         let pool = PoolContext(&entry.engine.settings);
-        let PreparedWork { body, handle, cell } = prepare(work, pool);
+        let (body, kept) = prepare(work, pool).split();
         match entry.enter(body) {
-            Ok(withdraw) => {
-                withdraw.into_iter().for_each(|withdraw| cell.end_with(withdraw));
-                Ok(handle)
-            }
-            Err((why, claims, body)) => {
-                let work = cell.take_work().expect("rejected work was never shared");
-                drop(body);
-                Err(SubmitError::new(why, (claims, work)))
-            }
+            Ok(withdraw) => Ok(kept.accepted(withdraw)),
+            Err((why, claims, body)) => Err(SubmitError::new(why, (claims, kept.refused(body)))),
         }
     }
 

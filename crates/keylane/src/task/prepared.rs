@@ -8,7 +8,7 @@ use crate::complete::{FutureTask, Outcome};
 use crate::complete::{Handle, JoinState, RetryTask, TakeWork, TaskCell, TaskFn};
 use crate::engine::EngineSettings;
 use crate::retry::Retry;
-use crate::run::{RunSharedBody, TaskBody};
+use crate::run::{RunSharedBody, TaskBody, Turn};
 
 /// What a pool offers to the work of its tasks.
 #[doc(hidden)]
@@ -19,10 +19,11 @@ pub struct PoolContext<'p>(pub(super) &'p EngineSettings);
 /// Work with its handle, before it is enqueued.
 #[doc(hidden)]
 pub struct PreparedWork<W, T, E> {
-    pub(super) body: TaskBody,
-    pub(super) handle: Handle<T, E>,
-    /// State that gives the work back, should the task be rejected.
-    pub(super) cell: Arc<dyn TakeWork<W>>,
+    body: TaskBody,
+    handle: Handle<T, E>,
+    /// Finds the cell of the handle. An owner of the cell beside the handle would cost two atomic
+    /// operations, one of them after a worker may have begun to write there.
+    cell: fn(&Handle<T, E>) -> &dyn TakeWork<W>,
 }
 
 impl<W, T: Send + 'static, E: Send + 'static> PreparedWork<W, T, E> {
@@ -31,7 +32,7 @@ impl<W, T: Send + 'static, E: Send + 'static> PreparedWork<W, T, E> {
         C: RunSharedBody + JoinState<T, E> + TakeWork<W> + 'static,
     {
         let handle = Handle::new(cell.clone());
-        PreparedWork { body: TaskBody::shared(cell.clone()), handle, cell }
+        PreparedWork { body: TaskBody::shared(cell), handle, cell: |handle| handle.cell_as::<C>() }
     }
 
     pub(super) fn closure<F>(body: F) -> Self
@@ -59,6 +60,35 @@ impl<W, T: Send + 'static, E: Send + 'static> PreparedWork<W, T, E> {
     {
         let runtime = pool.0.runtime.clone().expect("futures are refused without a runtime");
         PreparedWork::new(Arc::new(FutureTask::new(future, outcome, runtime)))
+    }
+}
+
+impl<W, T, E> PreparedWork<W, T, E> {
+    /// Splits the body off, which is enqueued.
+    pub(super) fn split(self) -> (TaskBody, KeptHandle<W, T, E>) {
+        let PreparedWork { body, handle, cell } = self;
+        (body, KeptHandle { handle, cell })
+    }
+}
+
+/// Handle of a task that is being enqueued.
+pub(super) struct KeptHandle<W, T, E> {
+    handle: Handle<T, E>,
+    cell: fn(&Handle<T, E>) -> &dyn TakeWork<W>,
+}
+
+impl<W, T, E> KeptHandle<W, T, E> {
+    /// Ends the turns, which hold no key, when the task has ended, or before, if it has begun.
+    pub(super) fn accepted(self, turn: Option<Turn>) -> Handle<T, E> {
+        turn.into_iter().for_each(|turn| (self.cell)(&self.handle).end_with(turn));
+        self.handle
+    }
+
+    /// Takes the work back, and drops the body.
+    pub(super) fn refused(self, body: TaskBody) -> W {
+        let work = (self.cell)(&self.handle).take_work().expect("rejected work was never shared");
+        drop(body);
+        work
     }
 }
 
