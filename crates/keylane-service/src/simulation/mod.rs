@@ -53,6 +53,7 @@ use std::thread::available_parallelism;
 use keylane_testkit::simulation::{assert_same, cuts, kept, seeds};
 
 use self::cuts::{Cuts, Part};
+use self::history::Entry;
 
 // The file operations of the simulated service are recorded.
 keylane_testkit::intercept_file_calls!();
@@ -68,7 +69,7 @@ const MAX_SHRINKS: usize = 400;
 
 /// Result of a run.
 struct Judged {
-    history: String,
+    history: Vec<Entry>,
     broken: Vec<String>,
     /// Parts that it had.
     parts: Vec<Part>,
@@ -78,8 +79,15 @@ struct Judged {
 fn run(seed: u64, cuts: Cuts) -> Judged {
     let outcome = process::simulate(seed, cuts);
     let broken = check::judge(&outcome.history);
-    let lines: Vec<String> = outcome.history.iter().map(ToString::to_string).collect();
-    Judged { history: lines.join("\n"), broken, parts: outcome.parts }
+    Judged { history: outcome.history, broken, parts: outcome.parts }
+}
+
+impl Judged {
+    /// The history, an event in each line.
+    fn text(&self) -> String {
+        let lines: Vec<String> = self.history.iter().map(ToString::to_string).collect();
+        lines.join("\n")
+    }
 }
 
 /// Leaves out as much of a failing simulation as possible. Returns what is left out.
@@ -92,14 +100,14 @@ fn shrink(seed: u64, cuts: &Cuts, parts: &[Part]) -> Cuts {
 
 /// Fails with the shortest history that still breaks a promise, and the command that repeats it.
 fn fail(seed: u64, cuts: Cuts, judged: &Judged) -> ! {
-    let whole = judged.history.lines().count();
+    let whole = judged.history.len();
     let cuts = shrink(seed, &cuts, &judged.parts);
     let judged = run(seed, cuts.clone());
     panic!(
         "seed {seed} breaks promises ({whole} events before parts were left out):\n{}\n\n{}\n\n\
          run it alone: KEYLANE_SEEDS={seed}..{} KEYLANE_CUTS={cuts} \
          cargo test -p keylane-service --lib simulation::promises",
-        judged.history,
+        judged.text(),
         judged.broken.join("\n"),
         seed + 1,
     );
@@ -162,7 +170,7 @@ fn kept_histories_hold() {
 #[test]
 fn two_runs_of_a_seed_have_the_same_history() {
     for seed in seeds(SEEDS).take(2) {
-        let (one, other) = (run(seed, cuts()).history, run(seed, cuts()).history);
+        let (one, other) = (run(seed, cuts()).text(), run(seed, cuts()).text());
         assert_same(seed, &one, &other);
     }
 }

@@ -8,6 +8,7 @@ use keylane_storage::sqlite::{GroupCommit, GroupCommitSteps, WriteRefused};
 
 use tokio_util::sync::CancellationToken;
 
+use super::change::WriteRequest;
 use super::store_dependencies::{JoinWriter, Outside, WriterHost};
 use super::writer::StoreWriter;
 
@@ -18,6 +19,9 @@ pub(crate) struct SimulatedDisk(Arc<Mutex<Option<SteppedWriter>>>);
 struct SteppedWriter {
     writer: StoreWriter,
     steps: GroupCommitSteps,
+    /// Written requests of a process that ends before it answers. Kept until its end, because what answers them also owns
+    /// the service.
+    unanswered: Vec<WriteRequest>,
 }
 
 /// Result of a step of the writer.
@@ -74,8 +78,7 @@ impl SimulatedDisk {
             WriteFate::WrittenUnanswered => {
                 let requests = stepped.writer.next().unwrap_or_default();
                 stepped.writer.write(&requests).expect("the file can be written");
-                // A process that has ended answers nothing.
-                requests.into_iter().for_each(std::mem::forget);
+                stepped.unanswered = requests;
             }
         }
         shared.queue.is_no_longer_mine();
@@ -95,11 +98,13 @@ impl SimulatedDisk {
     /// Ends the writer as a crash does. Returns when the files are closed; requests are dropped.
     pub(crate) fn crash(&self) {
         let Some(stepped) = self.writer().take() else { return };
-        let shared = Arc::clone(&stepped.writer.shared);
-        drop(stepped);
+        let SteppedWriter { writer, unanswered, .. } = stepped;
+        let shared = Arc::clone(&writer.shared);
+        drop(writer);
         shared.fail("the process has ended".into());
         shared.queue.close();
         while shared.queue.take(true).is_some() {}
+        drop(unanswered);
     }
 }
 
@@ -116,7 +121,11 @@ impl SteppedWriter {
 
 impl WriterHost for SimulatedDisk {
     fn start(&self, writer: StoreWriter) -> io::Result<JoinWriter> {
-        *self.writer() = Some(SteppedWriter { writer, steps: GroupCommitSteps::default() });
+        *self.writer() = Some(SteppedWriter {
+            writer,
+            steps: GroupCommitSteps::default(),
+            unanswered: Vec::new(),
+        });
         let disk = self.clone();
         Ok(Box::new(move || {
             let stepped = disk.writer().take();

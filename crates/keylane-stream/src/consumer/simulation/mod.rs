@@ -48,7 +48,9 @@ use std::panic::catch_unwind;
 use keylane_testkit::simulation::{assert_same, cuts, kept, seeds};
 
 use self::cuts::Cuts;
+use self::history::Entry;
 use self::run::{MAX_FAULTY, Outcome, simulate};
+use self::settings::Settings;
 
 /// Seeds of a test run without `KEYLANE_SEEDS`.
 const SEEDS: Range<u64> = 0..40;
@@ -61,7 +63,8 @@ const MAX_SHRINKS: usize = 400;
 
 /// Result of a run.
 struct Judged {
-    history: String,
+    settings: Settings,
+    history: Vec<Entry>,
     broken: Vec<String>,
     /// Number of its actions.
     actions: u64,
@@ -71,9 +74,16 @@ struct Judged {
 fn run(seed: u64, cuts: Cuts) -> Judged {
     let Outcome { settings, history, actions } = simulate(seed, cuts);
     let broken = check::judge(&settings, &history);
-    let lines = history.iter().map(ToString::to_string);
-    let lines: Vec<_> = [format!("{settings:?}")].into_iter().chain(lines).collect();
-    Judged { history: lines.join("\n"), broken, actions }
+    Judged { settings, history, broken, actions }
+}
+
+impl Judged {
+    /// The settings and the history, an event in each line.
+    fn text(&self) -> String {
+        let lines = self.history.iter().map(ToString::to_string);
+        let lines: Vec<_> = [format!("{:?}", self.settings)].into_iter().chain(lines).collect();
+        lines.join("\n")
+    }
 }
 
 /// Returns whether a run breaks a promise or panics.
@@ -115,7 +125,7 @@ fn fail(seed: u64, cuts: Cuts) -> ! {
         panic!("seed {seed} panics; {alone}")
     };
     let broken = judged.broken.join("\n");
-    panic!("seed {seed} breaks promises:\n{}\n\n{broken}\n\n{alone}", judged.history);
+    panic!("seed {seed} breaks promises:\n{}\n\n{broken}\n\n{alone}", judged.text());
 }
 
 #[test]
@@ -137,7 +147,7 @@ fn kept_histories_hold() {
 #[test]
 fn two_runs_of_a_seed_have_the_same_history() {
     for seed in seeds(SEEDS).take(5) {
-        let (one, other) = (run(seed, cuts()).history, run(seed, cuts()).history);
+        let (one, other) = (run(seed, cuts()).text(), run(seed, cuts()).text());
         assert_same(seed, &one, &other);
     }
 }
