@@ -3,23 +3,21 @@
 //! It ends when the value is dropped, and also if the test process is killed: see `guarded_process.rs`.
 
 mod acls;
+mod class_archive;
 mod jars;
 mod settings;
 
 use std::io;
-use std::net::TcpListener;
 use std::path::Path;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use settings::{BrokerRole, BrokerSettings, Ports};
+use settings::{BrokerRole, BrokerSettings, PREFIX, Ports, START_TEXTS, two_free_ports};
 use tempfile::TempDir;
 
 use crate::Missing;
-use crate::guarded_process::{GuardedProcess, StartOutcome, StartTexts};
-
-const START_TEXTS: StartTexts =
-    StartTexts { ready: "Kafka Server started", taken: &["Address already in use"] };
+use crate::guarded_process::{GuardedProcess, StartOutcome};
+use crate::server_directory::server_directory;
 
 /// Maximum time from the start of a broker until it is ready. It takes 3 s on an idle processor.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
@@ -90,10 +88,7 @@ impl Broker {
         mut ports: impl FnMut() -> io::Result<Ports>,
     ) -> Broker {
         for _ in 0..MAX_STARTS {
-            let directory = tempfile::Builder::new()
-                .prefix("keylane-broker-")
-                .tempdir()
-                .expect("a temporary directory can be created");
+            let directory = server_directory(PREFIX);
             let ports = ports().expect("there are free ports");
             let settings = BrokerSettings::new(directory.path(), role, ports, overrides);
             settings.format_log(classpath);
@@ -170,7 +165,8 @@ impl Broker {
     }
 
     fn run(&mut self) -> StartOutcome {
-        let java = self.settings.broker_command(&self.classpath);
+        let option = class_archive::option(&self.classpath);
+        let java = self.settings.broker_command(&self.classpath, option.as_deref());
         let (process, outcome) =
             GuardedProcess::start(&java, self.directory.path(), START_TEXTS, START_TIMEOUT);
         self.process = Some(process);
@@ -182,12 +178,4 @@ impl Drop for Broker {
     fn drop(&mut self) {
         self.kill();
     }
-}
-
-/// Returns two unused ports.
-fn two_free_ports() -> io::Result<Ports> {
-    let any = || TcpListener::bind(("127.0.0.1", 0));
-    // Bound at the same time, so that the ports differ.
-    let (one, other) = (any()?, any()?);
-    Ok(Ports { broker: one.local_addr()?.port(), controller: other.local_addr()?.port() })
 }

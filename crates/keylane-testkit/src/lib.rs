@@ -20,6 +20,7 @@ mod pgbouncer;
 mod postgres;
 #[cfg(target_os = "linux")]
 pub mod power_loss;
+mod server_directory;
 pub mod simulation;
 
 pub use broker::Broker;

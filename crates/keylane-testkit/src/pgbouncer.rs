@@ -8,7 +8,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use crate::guarded_process::{GuardedProcess, StartOutcome, StartTexts};
-use crate::postgres::{free_port, server_directory, unprivileged};
+use crate::postgres::{free_port, own_directory, unprivileged};
 use crate::{Missing, PostgresServer};
 
 /// Maximum time from the start of the pooler until it is ready.
@@ -45,7 +45,7 @@ impl PgBouncer {
             return Err(Missing::new("there is no pgbouncer: install the package `pgbouncer`"));
         }
         for _ in 0..MAX_STARTS {
-            let (port, directory) = (free_port(), server_directory());
+            let (port, directory) = (free_port(), own_directory());
             let database = server.port();
             let settings = format!(
                 "[databases]\npostgres = host=127.0.0.1 port={database} user=keylane\n\

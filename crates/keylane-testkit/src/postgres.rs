@@ -15,6 +15,7 @@ use tempfile::TempDir;
 
 use crate::Missing;
 use crate::guarded_process::{GuardedProcess, StartOutcome, StartTexts};
+use crate::server_directory::server_directory;
 
 /// Maximum time from the start of a server until it is ready.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
@@ -74,14 +75,16 @@ impl PostgresServer {
     /// As for [`start`](Self::start).
     pub fn start_with(settings: &[&str]) -> Result<Self, Missing> {
         let programs = programs()?;
-        let directory = server_directory();
+        let directory = own_directory();
         let mut initdb = Command::new(programs.join("initdb"));
         initdb.arg("-D").arg(directory.path().join("data")).arg("--locale=C");
         initdb.args(["-A", "trust", "-U", "keylane", "-E", "UTF8", "-N"]);
         let output = unprivileged(&initdb).output().expect("initdb runs");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         // A crash of a process loses nothing that the kernel has.
-        let settings = ["fsync=off"].iter().chain(settings).map(|one| (*one).to_owned()).collect();
+        // Otherwise a killed server leaves its memory in /dev/shm.
+        let base = ["fsync=off", "dynamic_shared_memory_type=mmap"];
+        let settings = base.iter().chain(settings).map(|one| (*one).to_owned()).collect();
         let server = PostgresServer {
             programs,
             port: 0,
@@ -99,7 +102,7 @@ impl PostgresServer {
     /// If it does not start. The message contains the last lines of its log.
     #[must_use]
     pub fn start_standby(&self) -> Self {
-        let directory = server_directory();
+        let directory = own_directory();
         let mut copy = Command::new(self.programs.join("pg_basebackup"));
         copy.args([
             "--write-recovery-conf",
@@ -283,8 +286,8 @@ fn programs() -> Result<PathBuf, Missing> {
 }
 
 /// Returns a new folder that a server can write.
-pub(crate) fn server_directory() -> TempDir {
-    let directory = tempfile::tempdir().expect("a directory for the server");
+pub(crate) fn own_directory() -> TempDir {
+    let directory = server_directory("keylane-postgres-");
     give_away(directory.path());
     directory
 }

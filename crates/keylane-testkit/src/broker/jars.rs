@@ -2,17 +2,18 @@
 
 use std::env;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Command;
+use std::sync::OnceLock;
 
 use crate::Missing;
 
 /// The jar files of the broker, with their checksums.
-const JAR_LIST: &str = include_str!("../../kafka-jars.sha256");
+pub(super) const JAR_LIST: &str = include_str!("../../kafka-jars.sha256");
 
 /// Returns Java's class path, with all jar files of the broker.
 pub(super) fn classpath() -> Result<String, Missing> {
-    check_java()?;
-    let directory = jar_directory();
+    java_version()?;
+    let directory = directory();
     let mut files = Vec::new();
     for line in JAR_LIST.lines().filter(|line| !line.starts_with('#')) {
         let (_, path) =
@@ -28,17 +29,23 @@ pub(super) fn classpath() -> Result<String, Missing> {
     Ok(files.join(":"))
 }
 
-fn jar_directory() -> PathBuf {
-    match env::var_os("KEYLANE_KAFKA_JARS") {
+/// Returns the directory of the jar files.
+pub(super) fn directory() -> PathBuf {
+    let directory = match env::var_os("KEYLANE_KAFKA_JARS") {
         Some(directory) => PathBuf::from(directory),
         None => PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/kafka-jars")),
-    }
+    };
+    // Java compares the paths of an archive of classes as texts.
+    directory.canonicalize().unwrap_or(directory)
 }
 
-fn check_java() -> Result<(), Missing> {
-    let version = Command::new("java").arg("-version").stderr(Stdio::null()).status();
-    match version {
-        Ok(status) if status.success() => Ok(()),
-        _ => Err(Missing::new("Java is missing; install openjdk-17-jre-headless")),
-    }
+/// Returns what Java says of its version.
+pub(super) fn java_version() -> Result<&'static str, Missing> {
+    static VERSION: OnceLock<Option<String>> = OnceLock::new();
+    let version = VERSION.get_or_init(|| {
+        let output = Command::new("java").arg("-version").output().ok()?;
+        output.status.success().then(|| String::from_utf8_lossy(&output.stderr).into_owned())
+    });
+    let missing = || Missing::new("Java is missing; install openjdk-17-jre-headless");
+    version.as_deref().ok_or_else(missing)
 }
