@@ -8,6 +8,7 @@
 //! - [`power_loss`]: the files that a power failure could leave (Linux).
 //! - [`fuzz`]: parsers and file formats on mutations of their corpora.
 //! - [`simulation`]: seeds, kept histories, and a shorter run that fails too.
+//! - [`PAUSE`]: the time between two looks at a state that sends no signal.
 //! - [`or_skip`]: skips a test on a machine that lacks a fixture.
 
 mod broker;
@@ -28,3 +29,7 @@ pub use forwarder::Forwarder;
 pub use parts::{Missing, or_skip};
 pub use pgbouncer::PgBouncer;
 pub use postgres::PostgresServer;
+
+/// Time between two looks at a state that sends no signal. A test that looks again at once takes a processor from what it
+/// waits for.
+pub const PAUSE: std::time::Duration = std::time::Duration::from_millis(5);

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use crate::common::served::Served;
 use crate::common::{Outcome, named_pipe};
-use keylane_testkit::{PostgresServer, or_skip};
+use keylane_testkit::{PAUSE, PostgresServer, or_skip};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
@@ -233,7 +233,7 @@ fn a_drained_owner_hands_the_store_over_and_forwards_until_it_is_resumed() {
         line.contains(" drained") && !line.contains("owner")
     };
     while !waits(&front) {
-        std::thread::yield_now();
+        std::thread::sleep(PAUSE);
     }
     for server in ["first", "front"] {
         commands.let_end(server, "5");
@@ -295,13 +295,13 @@ fn a_drained_owner_ends_attempts_without_a_lease_that_take_too_long() {
         shown["counts"]["running"] == 1
     };
     while !runs(&front) {
-        std::thread::yield_now();
+        std::thread::sleep(PAUSE);
     }
     front.run(&["nodes", "drain", &address]).expect(0, &[]);
     prints(&mut front, "dashboard");
     prints(&mut first, &format!("the server at http://{} owns the store", front.address));
     while !runs(&front) {
-        std::thread::yield_now();
+        std::thread::sleep(PAUSE);
     }
     first.run(&["cancel", &job, "--kill"]).expect(0, &[]);
     first.run(&["submit", "echo", "--key", "k", "--wait"]).expect(0, &[]);

@@ -8,7 +8,7 @@ use crate::common::cluster::{Waiting, two};
 use crate::common::{Answered, Client};
 use futures_util::{SinkExt, StreamExt};
 use keylane_service::http::{HttpSettings, TlsIdentity, Tokens};
-use keylane_testkit::{PostgresServer, or_skip};
+use keylane_testkit::{PAUSE, PostgresServer, or_skip};
 use serde_json::json;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
@@ -84,7 +84,7 @@ async fn all_servers_are_listed_with_the_owner_until_they_stop() {
     both.sort();
     // It writes its row soon after it has seen the owner.
     while listed(&other.client).await != both {
-        tokio::task::yield_now().await;
+        tokio::time::sleep(PAUSE).await;
     }
     owner.stop().await;
     let other = other.start().await;
@@ -272,7 +272,7 @@ async fn requests_are_forwarded_over_tls_to_the_certificate_that_the_owner_has_n
     };
     let before = hash("before");
     while hash("before") == before {
-        tokio::task::yield_now().await;
+        tokio::time::sleep(PAUSE).await;
     }
     other.until_it_forwards().await;
     // A reload ends nothing.

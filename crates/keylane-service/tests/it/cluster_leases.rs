@@ -8,7 +8,7 @@ use crate::common::{Client, text};
 use keylane_service::Kind;
 use keylane_service::handle::{Attempt, FunctionHandler, Handler};
 use keylane_service::http::{HttpSettings, Tokens};
-use keylane_testkit::{PostgresServer, or_skip};
+use keylane_testkit::{PAUSE, PostgresServer, or_skip};
 use serde_json::{Value, json};
 use tokio::sync::{Barrier, Notify, Semaphore};
 
@@ -78,7 +78,7 @@ async fn a_kind_runs_where_it_has_a_handler() {
     let job = owner.client.send("POST", "/v1/jobs", &headers, submit).await.expect(202).json();
     let path = format!("/v1/jobs/{}", job["id"].as_str().unwrap());
     while owner.client.send("GET", &path, &headers, "").await.json()["state"] != "succeeded" {
-        tokio::task::yield_now().await;
+        tokio::time::sleep(PAUSE).await;
     }
     drop(other);
     owner.stop().await;

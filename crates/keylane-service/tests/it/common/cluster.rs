@@ -7,7 +7,7 @@ use keylane_service::store::{PostgresSettings, StoreSettings};
 use keylane_service::{
     Kind, LeaseRunner, LeaseRunnerSettings, Service, ServiceSettings, StartError,
 };
-use keylane_testkit::PostgresServer;
+use keylane_testkit::{PAUSE, PostgresServer};
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 
@@ -77,7 +77,7 @@ impl Waiting {
     /// Waits until it forwards requests.
     pub(crate) async fn until_it_forwards(&self) {
         while self.client.get("/readyz").await.status != 200 {
-            tokio::task::yield_now().await;
+            tokio::time::sleep(PAUSE).await;
         }
     }
 }

@@ -13,7 +13,7 @@ use keylane_service::JobId;
 use keylane_service::store::{
     Changes, JobAlias, PostgresSettings, Store, StoreSettings, WriteError,
 };
-use keylane_testkit::{Forwarder, PgBouncer, PostgresServer, or_skip};
+use keylane_testkit::{Forwarder, PAUSE, PgBouncer, PostgresServer, or_skip};
 
 /// A client that has locked a table.
 struct Locked {
@@ -78,11 +78,13 @@ fn a_statement_that_takes_long_is_waited_for() {
     thread::scope(|scope| {
         let write = scope.spawn(|| end(&store, job));
         let waiting = || server.query("SELECT pid FROM pg_locks WHERE NOT granted");
-        while waiting().is_empty() {}
+        while waiting().is_empty() {
+            thread::sleep(PAUSE);
+        }
         let (session, before) = (waiting(), forwarder.accepted());
         // It has asked several times.
         while forwarder.accepted() < before + 4 {
-            thread::yield_now();
+            thread::sleep(PAUSE);
         }
         assert_eq!(waiting(), session, "the statement was sent again");
         locked.release();
@@ -102,13 +104,17 @@ fn connections_that_say_nothing_more_are_replaced() {
     assert_eq!(store.job(job).unwrap().unwrap().number, job);
     forwarder.silence();
     thread::scope(|scope| {
-        let reads = scope.spawn(|| while store.job(job).is_err() {});
+        let reads = scope.spawn(|| {
+            while store.job(job).is_err() {
+                thread::sleep(PAUSE);
+            }
+        });
         end_at_last(&store, job, 1).unwrap();
         reads.join().unwrap();
     });
     assert_eq!(store.check().unwrap().damage, []);
     while !store.may_start_work() {
-        thread::yield_now();
+        thread::sleep(PAUSE);
     }
 }
 

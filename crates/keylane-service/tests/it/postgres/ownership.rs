@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::{ENDS, Node, check_all_ended, end, end_all_while};
 use crate::store_support::{accepted, waiting};
 use keylane_service::store::{PostgresSettings, RecoveredJobs, Store, StoreSettings, WriteError};
-use keylane_testkit::{PostgresServer, or_skip};
+use keylane_testkit::{PAUSE, PostgresServer, or_skip};
 
 fn open_in_background(node: Node) -> mpsc::Receiver<(Store, RecoveredJobs)> {
     let (opened, wait) = mpsc::channel();
@@ -67,7 +67,7 @@ fn a_node_that_writes_nothing_learns_that_its_store_was_taken_over() {
     let _ = server.query("UPDATE keylane.term SET node = NULL; DELETE FROM keylane.heartbeat");
     let (_second, _) = Node::new(&server).open();
     while first.lost().is_none() {
-        thread::yield_now();
+        thread::sleep(PAUSE);
     }
     assert!(!first.may_start_work());
 }
