@@ -289,7 +289,7 @@ impl Core {
     pub(super) fn give_up_running(&self) {
         let engine = self.state.lock();
         let here = engine.running.values().filter(|running| running.lease.is_none());
-        here.for_each(|running| running.cancel.cancel());
+        here.for_each(|running| running.signals.cancel());
     }
 }
 

@@ -12,6 +12,7 @@ use tokio_util::task::TaskTracker;
 
 use super::attempt::{AttemptRunner, PreparedAttempt};
 use super::attempt_ends::AttemptEnds;
+use super::attempt_signals::AttemptSignals;
 use super::clock::Clock;
 use super::engine_state::{CommitEffect, EngineState, RunningAttempt, SharedState};
 use super::executor::{Dispatcher, Executor};
@@ -21,7 +22,7 @@ use super::persistence::Persistence;
 use super::query::Query;
 use super::store_status::{StoreHealth, StoreStatus};
 use super::traces::Traces;
-use crate::handle::{Attempt, AttemptFailure, AttemptProgress, Step as Handled};
+use crate::handle::{Attempt, AttemptFailure, Step as Handled};
 use crate::kind::KindExecutor;
 use crate::kind_registry::KindRegistry;
 use crate::scheduler::{RunStart, Step};
@@ -152,6 +153,12 @@ impl SubtaskDispatcher {
             engine.check_order(SubtaskId { job: start.job, number }, &keys);
         }
         let number = engine.live.get(&start.job).map_or(0, |live| live.plan.number(start.step));
+        let leased = match &self.kinds.get(kind).work {
+            KindExecutor::Lease { lasts, .. } if matches!(start.step, Step::Subtask(_)) => {
+                Some(*lasts)
+            }
+            _ => None,
+        };
         let mut running = RunningAttempt {
             job: start.job,
             step: start.step,
@@ -163,9 +170,8 @@ impl SubtaskDispatcher {
             since: now,
             since_steady_ms: Some(steady_ms),
             keys,
-            cancel: CancellationToken::new(),
+            signals: leased.map_or_else(AttemptSignals::local, |_| AttemptSignals::leased()),
             log: log_of(&self.kinds.get(kind), start.step),
-            progress: AttemptProgress::default(),
             lease: None,
             awaited: None,
         };
@@ -179,12 +185,6 @@ impl SubtaskDispatcher {
         }
         engine.changed.insert(start.job);
         let subtask = SubtaskId { job: start.job, number };
-        let leased = match &self.kinds.get(kind).work {
-            KindExecutor::Lease { lasts, .. } if matches!(start.step, Step::Subtask(_)) => {
-                Some(*lasts)
-            }
-            _ => None,
-        };
         if let Some(lasts) = leased {
             self.leases.promise(engine, start.fence, running, lasts, now);
             return None;
@@ -210,12 +210,14 @@ impl SubtaskDispatcher {
         }
     }
 
+    /// Returns what a handler of this process gets. `None` for a lease, and for a job that is gone.
     fn begin_of(
         &self,
         engine: &EngineState,
         fence: u64,
         running: &RunningAttempt,
     ) -> Option<PreparedAttempt> {
+        let AttemptSignals::Local { cancel, progress } = &running.signals else { return None };
         let live = engine.live.get(&running.job)?;
         let timeout = live.head.timeout();
         let attempt = Attempt {
@@ -233,8 +235,8 @@ impl SubtaskDispatcher {
             payload: Bytes::new(),
             trace: self.traces.context_of(live, running, fence),
             log: running.log.clone(),
-            progress: running.progress.clone(),
-            cancelled: running.cancel.clone(),
+            progress: progress.clone(),
+            cancelled: cancel.clone(),
             children: self.children.clone(),
         };
         Some(PreparedAttempt {

@@ -33,13 +33,14 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
+use foldhash::fast::RandomState;
 use keylane_allocate::Rule;
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::value::RawValue;
 use tokio::sync::{Notify, oneshot};
-use tokio_util::sync::CancellationToken;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
+use super::attempt_signals::AttemptSignals;
 use super::awaited_jobs::AwaitedJobs;
 use super::durations::ServiceDurations;
 use super::failures::LastErrors;
@@ -54,7 +55,7 @@ use super::webhooks::{Delivery, DeliveryId, DeliveryTable};
 use super::work_claims::WorkClaims;
 use super::worker_table::WorkerTable;
 use crate::engine::clock::Clock;
-use crate::handle::{AttemptOutput, AttemptProgress};
+use crate::handle::AttemptOutput;
 use crate::job_definition::JobDefinition;
 use crate::request_error::RequestError;
 use crate::scheduler::{Scheduler, Step};
@@ -70,7 +71,7 @@ pub(super) struct EngineState {
     /// Jobs with work left to run or to write.
     pub(super) live: BTreeMap<JobNumber, ActiveJob>,
     /// Running attempts, by fence.
-    pub(super) running: HashMap<u64, RunningAttempt>,
+    pub(super) running: HashMap<u64, RunningAttempt, RandomState>,
     /// Row of each running attempt in the timeline.
     pub(super) slots: RowAllocator,
     /// Outcomes and other changes of the next batch.
@@ -92,7 +93,7 @@ pub(super) struct EngineState {
     /// Delayed jobs whose start time has passed and that have no place in the order yet.
     pub(super) due: VecDeque<JobNumber>,
     /// Jobs that changed since the last job events.
-    pub(super) changed: HashSet<JobNumber>,
+    pub(super) changed: HashSet<JobNumber, RandomState>,
     /// Counters since the start of the service.
     pub(super) totals: ServiceTotals,
     /// Durations since the start of the service.
@@ -171,7 +172,7 @@ impl EngineState {
         EngineState {
             scheduler,
             live: BTreeMap::new(),
-            running: HashMap::new(),
+            running: HashMap::default(),
             slots: RowAllocator::default(),
             unwritten: WriteBatch::default(),
             is_writing: false,
@@ -182,7 +183,7 @@ impl EngineState {
             expiring: BTreeSet::new(),
             dependencies: AwaitedJobs::default(),
             due: VecDeque::new(),
-            changed: HashSet::new(),
+            changed: HashSet::default(),
             totals: ServiceTotals::default(),
             durations: ServiceDurations::default(),
             deliveries: DeliveryTable::default(),
@@ -421,12 +422,10 @@ pub(super) struct RunningAttempt {
     /// The same on the steady clock, in milliseconds; `None` for a lease of an earlier process.
     pub(super) since_steady_ms: Option<u64>,
     pub(super) keys: TaskKeys,
-    /// Cancels the attempt.
-    pub(super) cancel: CancellationToken,
+    /// Cancellation and progress.
+    pub(super) signals: AttemptSignals,
     /// Log of the attempt.
     pub(super) log: AttemptOutput,
-    /// Progress of the attempt, as its handler or its worker reports it.
-    pub(super) progress: AttemptProgress,
     /// Lease, if a remote worker runs the attempt.
     pub(super) lease: Option<super::work_claims::LeaseState>,
     /// Token of the set of local attempts or leases that a shutdown waits for. Held from the

@@ -31,7 +31,7 @@ impl Control {
         engine.cancel_rest(job, now);
         if mode == CancelMode::Kill {
             let runs = engine.running.values().filter(|running| running.job == job);
-            runs.for_each(|running| running.cancel.cancel());
+            runs.for_each(|running| running.signals.cancel());
             self.leases.kill(engine, job, now);
         }
         Ok(())

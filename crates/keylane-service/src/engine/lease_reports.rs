@@ -205,15 +205,15 @@ fn beat(
 ) -> Result<HeartbeatResponse, RequestError> {
     let fence = held(engine, id, at)?;
     let running = engine.running.get_mut(&fence).expect("the lease was just found");
-    let cancel = running.cancel.is_cancelled();
-    progress.into_iter().for_each(|fraction| running.progress.report(fraction));
+    progress.into_iter().for_each(|fraction| running.signals.report(fraction));
     let lease = running.lease.as_mut().expect("the run has a lease");
     lease.renew(at.now);
     let expires_at = lease.ends();
     Ok(HeartbeatResponse {
         expires_at,
         expires_in_ms: expires_at.0.saturating_sub(at.now.0),
-        cancel,
+        // The lease of a killed job has ended, and gets another answer.
+        cancel: false,
     })
 }
 

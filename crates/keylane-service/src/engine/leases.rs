@@ -5,16 +5,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::attempt_ends::AttemptEnds;
+use super::attempt_signals::AttemptSignals;
 use super::clock::millis;
 use super::engine_state::{CommitEffect, EngineState, RunningAttempt};
 use super::logs::log_of;
 use super::scheduler_job::admit_leases;
 use super::work_claims::LeaseState;
-use crate::handle::{AttemptFailure, AttemptProgress};
+use crate::handle::AttemptFailure;
 use crate::kind::{Kind, KindExecutor};
 use crate::kind_registry::KindRegistry;
 use crate::scheduler::{RestoredState, RunEnd, Step};
@@ -191,7 +191,6 @@ impl Leases {
         let slot = engine.slots.take();
         let worker = engine.workers.restore_lease(worker.as_deref(), self.ends.clock.steady_ms());
         let running = RunningAttempt {
-            progress: AttemptProgress::default(),
             since_steady_ms: None,
             job,
             step,
@@ -202,7 +201,7 @@ impl Leases {
             slot,
             since,
             keys,
-            cancel: CancellationToken::new(),
+            signals: AttemptSignals::leased(),
             log: log_of(&self.kinds.get(kind), step),
             lease: Some(LeaseState { worker, lasts, expires, deadline, promised_to: None }),
             awaited: Some(self.held.token()),

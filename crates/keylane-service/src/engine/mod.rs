@@ -25,6 +25,7 @@ mod activation;
 mod after_jobs;
 mod attempt;
 mod attempt_ends;
+mod attempt_signals;
 mod audit;
 mod awaited_jobs;
 mod backups;

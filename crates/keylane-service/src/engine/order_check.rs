@@ -27,6 +27,7 @@
 //! Keys are stored as 128-bit hashes. Positions are kept for at least the last [`GENERATION`] keys,
 //! in two generations; all other entries are removed with the open subtasks.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
 use std::hash::BuildHasher;
 
@@ -39,6 +40,9 @@ const GENERATION: usize = 1 << 16;
 
 /// Hash of a key.
 type KeyHash = u128;
+
+/// Hashes numbers of the service, and hashes of keys: no client chooses them.
+type NumberState = foldhash::fast::RandomState;
 
 /// Use of a key by a subtask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,16 +61,16 @@ type OrderPosition = (u64, u32);
 pub(super) struct OrderCheck {
     hashers: [RandomState; 2],
     /// Number of each job's last entry into the order.
-    entries: HashMap<JobNumber, u64>,
+    entries: HashMap<JobNumber, u64, NumberState>,
     next_entry: u64,
     /// Subtasks that have begun and not ended permanently.
-    open: HashMap<SubtaskId, UnfinishedSubtask>,
+    open: HashMap<SubtaskId, UnfinishedSubtask, NumberState>,
     /// Open subtask of each key that does not share it.
-    holders: HashMap<KeyHash, SubtaskId>,
+    holders: HashMap<KeyHash, SubtaskId, NumberState>,
     /// Open subtasks that share a key.
-    sharers: HashMap<KeyHash, BTreeSet<SubtaskId>>,
+    sharers: HashMap<KeyHash, BTreeSet<SubtaskId>, NumberState>,
     /// Open subtasks that limit a key.
-    limited: HashMap<KeyHash, BTreeSet<SubtaskId>>,
+    limited: HashMap<KeyHash, BTreeSet<SubtaskId>, NumberState>,
     /// Positions of the last begins of subtasks that do not share the key.
     last: LastBegins,
     /// Highest positions of the begins of subtasks that share the key.
@@ -77,7 +81,7 @@ pub(super) struct OrderCheck {
 
 /// Highest position of the begins of each key: recent keys, and older ones.
 #[derive(Debug, Default)]
-struct LastBegins([HashMap<KeyHash, OrderPosition>; 2]);
+struct LastBegins([HashMap<KeyHash, OrderPosition, NumberState>; 2]);
 
 #[derive(Debug)]
 struct UnfinishedSubtask {
@@ -158,7 +162,7 @@ impl OrderCheck {
         };
         let holder = holder.filter(|other| is_open(self, *other));
         // Most services neither share nor limit keys.
-        let all_of = |of: &HashMap<KeyHash, BTreeSet<SubtaskId>>| -> Vec<SubtaskId> {
+        let all_of = |of: &HashMap<KeyHash, BTreeSet<SubtaskId>, NumberState>| -> Vec<SubtaskId> {
             let all = if of.is_empty() { None } else { of.get(&key) };
             all.into_iter().flatten().copied().filter(|other| is_open(self, *other)).collect()
         };
@@ -279,9 +283,19 @@ impl LastBegins {
 
     /// Raises the position of a key, and returns the previous one.
     fn put(&mut self, key: KeyHash, place: OrderPosition) -> Option<OrderPosition> {
-        let before = self.get(key);
         let [recent, older] = &mut self.0;
-        recent.insert(key, before.map_or(place, |before| before.max(place)));
+        let before = match recent.entry(key) {
+            Entry::Occupied(mut last) => {
+                let before = *last.get();
+                last.insert(before.max(place));
+                return Some(before);
+            }
+            Entry::Vacant(last) => {
+                let before = older.get(&key).copied();
+                last.insert(before.map_or(place, |before| before.max(place)));
+                before
+            }
+        };
         if recent.len() >= GENERATION {
             *older = std::mem::take(recent);
         }

@@ -31,6 +31,7 @@ pub use http_handler::{HttpHandler, InvalidAddress};
 pub use keylane_process::DEFAULT_ENVIRONMENT;
 pub use log::{AttemptOutput, OutputTail};
 pub use progress::AttemptProgress;
+pub(crate) use progress::ProgressSteps;
 pub use worker::WorkerHandler;
 
 /// Result of an attempt.

@@ -24,6 +24,27 @@ impl AttemptProgress {
     /// Reports the finished part, from 0 to 1. A number beyond counts as the nearest of these, and none that is not a
     /// number.
     pub fn report(&self, fraction: f64) {
+        let mut steps = ProgressSteps::default();
+        steps.set(fraction);
+        if steps.0 != 0 {
+            self.0.store(steps.0, Relaxed);
+        }
+    }
+
+    /// Returns the last reported part, to a millionth; `None` before the first report.
+    #[must_use]
+    pub fn fraction(&self) -> Option<f64> {
+        ProgressSteps(self.0.load(Relaxed)).fraction()
+    }
+}
+
+/// Last reported progress, in steps, plus one; 0 before the first report.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ProgressSteps(u32);
+
+impl ProgressSteps {
+    /// As [`AttemptProgress::report`].
+    pub(crate) fn set(&mut self, fraction: f64) {
         if !fraction.is_nan() {
             #[expect(
                 clippy::cast_possible_truncation,
@@ -31,15 +52,13 @@ impl AttemptProgress {
                 reason = "from 0 to STEPS"
             )]
             let steps = (fraction.clamp(0.0, 1.0) * STEPS).round() as u32;
-            self.0.store(steps + 1, Relaxed);
+            self.0 = steps + 1;
         }
     }
 
-    /// Returns the last reported part, to a millionth; `None` before the first report.
-    #[must_use]
-    pub fn fraction(&self) -> Option<f64> {
-        let steps = self.0.load(Relaxed).checked_sub(1)?;
-        Some(f64::from(steps) / STEPS)
+    /// As [`AttemptProgress::fraction`].
+    pub(crate) fn fraction(self) -> Option<f64> {
+        Some(f64::from(self.0.checked_sub(1)?) / STEPS)
     }
 }
 

@@ -148,7 +148,7 @@ impl Query {
         });
         let progress = match explained.state {
             UnfinishedState::Running { fence, .. } => {
-                engine.running.get(&fence).and_then(|running| running.progress.fraction())
+                engine.running.get(&fence).and_then(|running| running.signals.fraction())
             }
             _ => None,
         };

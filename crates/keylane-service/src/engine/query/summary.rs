@@ -230,7 +230,7 @@ fn running_view(engine: &EngineState, running: &RunningAttempt) -> RunningSubtas
         shared_keys: running.keys.shared.iter().map(text_of).collect(),
         attempt: running.attempt,
         since: running.since,
-        progress: running.progress.fraction(),
+        progress: running.signals.fraction(),
         worker: worker.map(str::to_owned),
     }
 }
