@@ -80,6 +80,21 @@ fn task(world: &Arc<World>) -> Arc<dyn WorkerAndHandle> {
     })))
 }
 
+/// Returns what a worker does with a task that has a key, whose next task starts afterwards.
+fn run_with_key(
+    task: &Arc<dyn WorkerAndHandle>,
+    world: &Arc<World>,
+) -> impl FnOnce() + Send + 'static {
+    let (task, world) = (task.clone(), world.clone());
+    move || {
+        let mut ctx = KeyContext { world, is_kept: false };
+        task.run(&mut ctx);
+        if !ctx.is_kept {
+            Box::new(KeyTurn(ctx.world)).end(TurnResult::Done);
+        }
+    }
+}
+
 /// Cell of a task, as seen by both its worker and its handle.
 trait WorkerAndHandle: RunSharedBody + JoinState<u32, Infallible> {}
 impl<S: RunSharedBody + JoinState<u32, Infallible>> WorkerAndHandle for S {}
@@ -163,16 +178,7 @@ fn a_task_is_cancelled_or_runs() {
     check(|| {
         let world = Arc::<World>::default();
         let task = task(&world);
-        let worker = spawn({
-            let (task, world) = (task.clone(), world.clone());
-            move || {
-                let mut ctx = KeyContext { world, is_kept: false };
-                task.run(&mut ctx);
-                if !ctx.is_kept {
-                    Box::new(KeyTurn(ctx.world)).end(TurnResult::Done);
-                }
-            }
-        });
+        let worker = spawn(run_with_key(&task, &world));
         let in_time = task.cancel();
         let outcome = task.wait(None);
         assert_eq!(world.plain.get(), if in_time { 10 } else { 11 });
@@ -193,16 +199,7 @@ fn a_task_whose_handle_is_dropped_is_cancelled_or_runs() {
     check(|| {
         let world = Arc::<World>::default();
         let task = task(&world);
-        let worker = spawn({
-            let (task, world) = (task.clone(), world.clone());
-            move || {
-                let mut ctx = KeyContext { world, is_kept: false };
-                task.run(&mut ctx);
-                if !ctx.is_kept {
-                    Box::new(KeyTurn(ctx.world)).end(TurnResult::Done);
-                }
-            }
-        });
+        let worker = spawn(run_with_key(&task, &world));
         let in_time = task.cancel();
         drop(task);
         worker.join().unwrap();

@@ -33,31 +33,32 @@ impl CancelFlag for AtomicBool {
 /// source afterwards, also on unwind: there is one if a task runs a stopped pool's task inside its
 /// own body.
 pub(crate) fn with_cancel_flag<R>(task: Arc<dyn CancelFlag>, part: impl FnOnce() -> R) -> R {
-    struct Restore(Option<Arc<dyn CancelFlag>>);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            let outer = self.0.take();
-            // The thread-local may be gone: the destructor of another one can run later.
-            let _ = CANCEL.try_with(|cell| cell.set(outer));
-        }
-    }
-    let outer = CANCEL.try_with(|cell| cell.replace(Some(task)));
-    let _restore = Restore(outer.ok().flatten());
-    part()
+    lend(task, part).1
 }
 
-/// Like [`with_cancel_flag`], for a caller that needs its own `task` afterwards: it is lent and returned,
-/// because another owner would cost two atomic operations for each task.
+/// Like [`with_cancel_flag`], for a caller that needs `task` afterwards. It gets it back: a clone
+/// would cost two atomic operations for each task.
 pub(crate) fn lend_cancel_flag<C, R>(task: Arc<C>, part: impl FnOnce() -> R) -> (Arc<C>, R)
 where
     C: CancelFlag + Send + Sync + 'static,
 {
-    /// Puts the outer source back if the part unwinds.
+    let (task, result) = lend(task, part);
+    let task = task.and_then(|task| task.into_any().downcast().ok());
+    (task.expect("a part leaves the source of its thread as it was"), result)
+}
+
+/// Runs a part with `task` as the source of `is_cancelled`, and returns the task.
+fn lend<R>(
+    task: Arc<dyn CancelFlag>,
+    part: impl FnOnce() -> R,
+) -> (Option<Arc<dyn CancelFlag>>, R) {
+    /// Previous source, until it is restored.
     struct Restore(Option<Option<Arc<dyn CancelFlag>>>);
     impl Restore {
-        /// Puts the outer source back, and returns the inner one.
+        /// Restores the previous source, and returns the one in between.
         fn now(&mut self) -> Option<Arc<dyn CancelFlag>> {
             let outer = self.0.take()?;
+            // The thread-local may be gone: the destructor of another one can run later.
             CANCEL.try_with(|cell| cell.replace(outer)).ok().flatten()
         }
     }
@@ -66,13 +67,12 @@ where
             drop(self.now());
         }
     }
-    let mut lent = Some(task);
-    let outer = CANCEL.try_with(|cell| cell.replace(lent.take().map(|task| task as _)));
+    let mut task = Some(task);
+    // Where the thread-local is gone, the task stays here.
+    let outer = CANCEL.try_with(|cell| cell.replace(task.take()));
     let mut restore = Restore(outer.ok());
     let result = part();
-    // Where the thread-local was gone already, the task was not lent.
-    let task = lent.or_else(|| restore.now()?.into_any().downcast().ok());
-    (task.expect("a part leaves the source of its thread as it was"), result)
+    (task.or_else(|| restore.now()), result)
 }
 
 /// Sets the source of `is_cancelled` for the bodies that this thread runs from now on.

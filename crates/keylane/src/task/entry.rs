@@ -113,7 +113,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Entry<'_, K, S> {
             Err((why, claims)) => return Err(SubmitError::new(why, (claims, work))),
         };
         let pool = PoolContext(&entry.engine.settings);
-        let (body, kept) = prepare(work, pool).split();
+        let PreparedWork { body, kept } = prepare(work, pool);
         match entry.enter(body) {
             Ok(withdraw) => Ok(kept.accepted(withdraw)),
             Err((why, claims, body)) => Err(SubmitError::new(why, (claims, kept.refused(body)))),

@@ -19,7 +19,12 @@ pub struct PoolContext<'p>(pub(super) &'p EngineSettings);
 /// Work with its handle, before it is enqueued.
 #[doc(hidden)]
 pub struct PreparedWork<W, T, E> {
-    body: TaskBody,
+    pub(super) body: TaskBody,
+    pub(super) kept: KeptHandle<W, T, E>,
+}
+
+/// Handle of a task that is being enqueued.
+pub(super) struct KeptHandle<W, T, E> {
     handle: Handle<T, E>,
     /// Finds the cell of the handle. An owner of the cell beside the handle would cost two atomic
     /// operations, one of them after a worker may have begun to write there.
@@ -32,7 +37,8 @@ impl<W, T: Send + 'static, E: Send + 'static> PreparedWork<W, T, E> {
         C: RunSharedBody + JoinState<T, E> + TakeWork<W> + 'static,
     {
         let handle = Handle::new(cell.clone());
-        PreparedWork { body: TaskBody::shared(cell), handle, cell: |handle| handle.cell_as::<C>() }
+        let kept = KeptHandle { handle, cell: |handle| handle.cell_as::<C>() };
+        PreparedWork { body: TaskBody::shared(cell), kept }
     }
 
     pub(super) fn closure<F>(body: F) -> Self
@@ -63,22 +69,9 @@ impl<W, T: Send + 'static, E: Send + 'static> PreparedWork<W, T, E> {
     }
 }
 
-impl<W, T, E> PreparedWork<W, T, E> {
-    /// Splits the body off, which is enqueued.
-    pub(super) fn split(self) -> (TaskBody, KeptHandle<W, T, E>) {
-        let PreparedWork { body, handle, cell } = self;
-        (body, KeptHandle { handle, cell })
-    }
-}
-
-/// Handle of a task that is being enqueued.
-pub(super) struct KeptHandle<W, T, E> {
-    handle: Handle<T, E>,
-    cell: fn(&Handle<T, E>) -> &dyn TakeWork<W>,
-}
-
 impl<W, T, E> KeptHandle<W, T, E> {
-    /// Ends the turns, which hold no key, when the task has ended, or before, if it has begun.
+    /// Returns the handle. A turn of the task, which holds no key, ends when the task has ended, or
+    /// before, if it has begun.
     pub(super) fn accepted(self, turn: Option<Turn>) -> Handle<T, E> {
         turn.into_iter().for_each(|turn| (self.cell)(&self.handle).end_with(turn));
         self.handle
