@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 use crate::Missing;
 use crate::guarded_process::{GuardedProcess, StartOutcome};
-use crate::server_directory::server_directory;
+use crate::memory_directory::memory_directory;
 
 /// Maximum time from the start of a broker until it is ready. It takes 3 s on an idle processor.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
@@ -88,7 +88,7 @@ impl Broker {
         mut ports: impl FnMut() -> io::Result<Ports>,
     ) -> Broker {
         for _ in 0..MAX_STARTS {
-            let directory = server_directory(PREFIX);
+            let directory = memory_directory(PREFIX);
             let ports = ports().expect("there are free ports");
             let settings = BrokerSettings::new(directory.path(), role, ports, overrides);
             settings.format_log(classpath);

@@ -15,13 +15,13 @@ mod broker;
 mod forwarder;
 pub mod fuzz;
 mod guarded_process;
+mod memory_directory;
 pub mod order;
 mod parts;
 mod pgbouncer;
 mod postgres;
 #[cfg(target_os = "linux")]
 pub mod power_loss;
-mod server_directory;
 pub mod simulation;
 
 pub use broker::Broker;

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use crate::Missing;
 use crate::guarded_process::{GuardedProcess, StartOutcome, StartTexts};
-use crate::server_directory::server_directory;
+use crate::memory_directory::memory_directory;
 
 /// Maximum time from the start of a server until it is ready.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
@@ -287,7 +287,7 @@ fn programs() -> Result<PathBuf, Missing> {
 
 /// Returns a new folder that a server can write.
 pub(crate) fn own_directory() -> TempDir {
-    let directory = server_directory("keylane-postgres-");
+    let directory = memory_directory("keylane-postgres-");
     give_away(directory.path());
     directory
 }

@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::jars;
 use super::settings::{BrokerRole, BrokerSettings, PREFIX, START_TEXTS, two_free_ports};
-use crate::server_directory::server_directory;
+use crate::memory_directory::memory_directory;
 
 /// Returns the option with which a broker uses the archive. `None` if it cannot be written.
 pub(super) fn option(classpath: &str) -> Option<OsString> {
@@ -40,7 +40,7 @@ fn find_or_write(classpath: &str) -> Option<OsString> {
 
 /// Starts a broker, and ends it when it serves requests.
 fn write(classpath: &str, archive: &Path) -> Option<()> {
-    let directory = server_directory(PREFIX);
+    let directory = memory_directory(PREFIX);
     let settings =
         BrokerSettings::new(directory.path(), BrokerRole::Alone, two_free_ports().ok()?, &[]);
     settings.format_log(classpath);

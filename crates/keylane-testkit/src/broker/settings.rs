@@ -60,7 +60,7 @@ transaction.state.log.replication.factor=2
 /// Names and contents of the files of an empty log.
 type LogFiles = Vec<(OsString, Vec<u8>)>;
 
-/// The settings file of a broker, and its port.
+/// The settings file of a broker, and what is in it.
 #[derive(Debug)]
 pub(super) struct BrokerSettings {
     file: PathBuf,

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use super::disk::{Change, FileId, NameChange, Names};
 use super::random::Random;
-use super::trace::{Crashed, Event, Trace, memory_folder, write};
+use super::trace::{Crashed, Event, Trace, recorded_folder, write};
 
 /// Device and inode of a file.
 pub(super) type Identity = (u64, u64);
@@ -61,7 +61,7 @@ impl Recording {
     /// Starts with a new and empty folder.
     #[must_use]
     pub fn start() -> Self {
-        Self::resume(memory_folder(), Vec::new(), &Names::new())
+        Self::resume(recorded_folder(), Vec::new(), &Names::new())
     }
 
     /// Continues a recording after a `kill -9` that follows its first `at` operations.

@@ -8,6 +8,7 @@ use tempfile::TempDir;
 
 use super::disk::{Change, Disk, FileId, NameChange};
 use super::random::Random;
+use crate::memory_directory::memory_directory;
 
 /// One recorded operation.
 #[derive(Clone, Debug)]
@@ -162,15 +163,14 @@ impl Trace {
 }
 
 pub(super) fn write(content: &BTreeMap<String, Vec<u8>>) -> TempDir {
-    let folder = memory_folder();
+    let folder = recorded_folder();
     for (name, bytes) in content {
         fs::write(folder.path().join(name), bytes).expect("a file after a power failure");
     }
     folder
 }
 
-/// Creates a folder in memory if the system has such a file system: the simulation needs no disk.
-pub(super) fn memory_folder() -> TempDir {
-    let in_memory = tempfile::tempdir_in("/dev/shm");
-    in_memory.or_else(|_| tempfile::tempdir()).expect("a temporary folder")
+/// Creates the folder of a recording, or of what a power failure has left.
+pub(super) fn recorded_folder() -> TempDir {
+    memory_directory("keylane-recorded-")
 }

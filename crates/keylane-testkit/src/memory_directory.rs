@@ -1,7 +1,6 @@
-//! Temporary directories of the servers that tests start, in memory where there is room.
+//! Temporary directories in memory where there is room: for what needs no disk, such as the servers that tests start.
 //!
-//! The disk of those servers is not under test, and many of them start: a new directory of PostgreSQL has a thousand files,
-//! which take half a second of processor time on a disk.
+//! A new directory of PostgreSQL has a thousand files, which take half a second of processor time on a disk.
 
 use std::path::Path;
 
@@ -14,7 +13,7 @@ const MEMORY: &str = "/dev/shm";
 const MIN_FREE_BYTES: u64 = 4 << 30;
 
 /// Returns a new directory, with a name that begins like this.
-pub(crate) fn server_directory(prefix: &str) -> TempDir {
+pub(crate) fn memory_directory(prefix: &str) -> TempDir {
     let make = |parent: &Path| tempfile::Builder::new().prefix(prefix).tempdir_in(parent);
     let has_room = rustix::fs::statvfs(MEMORY)
         .is_ok_and(|free| free.f_bavail.saturating_mul(free.f_frsize) >= MIN_FREE_BYTES);
