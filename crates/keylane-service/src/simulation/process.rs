@@ -132,6 +132,8 @@ pub(super) fn simulate(seed: u64, cuts: Cuts) -> Outcome {
         }
     }
     let world = &simulation.world;
+    // Each service owned it too. One that is never dropped would keep its folder, and slow down all later runs.
+    assert_eq!(Arc::strong_count(world), 1, "a process has left its service behind");
     let mut parts: Vec<Part> = (0..all_ends).map(Part::End).collect();
     parts.extend((0..world.faults()).map(Part::Fault));
     for client in &simulation.clients {
