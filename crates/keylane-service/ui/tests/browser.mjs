@@ -1,6 +1,11 @@
 // Starts Debian's Chromium, or the one that CHROMIUM names, and opens pages that report what went wrong on them.
 
+import { existsSync } from "node:fs";
+
 import { chromium } from "playwright-core";
+
+// The one without windows takes half the processor time.
+const PROGRAMS = ["/usr/bin/chromium-headless-shell", "/usr/bin/chromium"];
 
 const FLAGS = [
   "--no-sandbox",
@@ -16,7 +21,8 @@ export const DESKTOP = { width: 1360, height: 900 };
 export const PHONE = { width: 390, height: 844 };
 
 export function startBrowser() {
-  return chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", headless: true, args: FLAGS });
+  const executablePath = process.env.CHROMIUM ?? PROGRAMS.find((path) => existsSync(path)) ?? PROGRAMS[0];
+  return chromium.launch({ executablePath, headless: true, args: FLAGS });
 }
 
 /**

@@ -211,7 +211,7 @@ test("a server that takes no changes shows no buttons for any", () =>
     await page.getByText("Read only").waitFor();
     await until(async () => (await page.locator("[data-action]").count()) === 0, "no actions");
     await page.getByRole("link", { name: "Jobs", exact: true }).click();
-    await page.getByRole("link", { name: "October invoices" }).click();
+    await page.getByRole("link", { name: "October invoices", exact: true }).click();
     await page.getByRole("heading", { level: 1, name: "October invoices" }).waitFor();
     assert.equal(await page.locator("[data-action]").count(), 0);
     await page.getByRole("link", { name: "Submit a job" }).click();

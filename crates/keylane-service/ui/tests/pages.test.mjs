@@ -30,6 +30,9 @@ const opaque = (page) =>
   });
 /** Waits for the bars of some two seconds, most of which are over. @param {import("playwright-core").Page} page */
 const barsFor = (page) => until(async () => (await opaque(page)) > 25_000, "there are bars");
+/** Waits until what has arrived is drawn. @param {import("playwright-core").Page} page */
+const nextFrame = (page) =>
+  page.evaluate(() => new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve))));
 /** @param {import("playwright-core").Page} page */
 const dialog = (page) => page.getByRole("dialog");
 
@@ -235,7 +238,7 @@ describe("jobs", () => {
       const answered = page.waitForResponse("**/v1/kinds");
       await page.getByRole("searchbox").fill("");
       await (await answered).finished();
-      await page.evaluate(() => new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve))));
+      await nextFrame(page);
       assert.equal(await job.count(), 1);
     }));
 
@@ -247,6 +250,7 @@ describe("jobs", () => {
       on({ scene: "still", path: "server" }, async ({ page, mock }) => {
         const job = page.locator("[data-job] .job-link", { hasText: "Meanwhile" });
         let fetched = 0;
+        let answered = 0;
         let release = () => {};
         const released = new Promise((resolve) => (release = () => resolve(null)));
         await page.route(/\/v1\/jobs\?/, async (route) => {
@@ -259,12 +263,16 @@ describe("jobs", () => {
           }
           await released;
           await route.fulfill({ response });
+          answered += 1;
         });
         await page.locator(".connection[data-is=live]").waitFor();
         await page.evaluate((hash) => {
           location.hash = hash;
         }, `#/${path}`);
+        // The stream may tell of this one before the answers do.
         await page.locator("[data-job] .job-link", { hasText: "Long" }).waitFor();
+        await until(() => answered >= questions, "all answers");
+        await nextFrame(page);
         assert.equal(await job.count(), 1);
       }));
 
