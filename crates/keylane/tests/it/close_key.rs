@@ -8,7 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::{
-    AnyHasher, Gate, LONG, Live, Log, One, block_on, eventually, hold, pool_of, with_every_hasher,
+    AnyHasher, CountedKey, Gate, LONG, Live, Log, block_on, eventually, hold, pool_of,
+    with_every_hasher,
 };
 use keylane::{Claims, OnClosedKey, PendingTask, Pool, SubmitErrorKind};
 
@@ -393,27 +394,11 @@ fn nobody_overtakes_the_end_and_nobody_comes_after_it<S: AnyHasher>() {
     }
 }
 
-/// A key whose copies are counted.
-#[derive(Clone)]
-struct Counted(u32, #[expect(dead_code, reason = "it is dropped with the key")] Arc<One>);
-
-impl PartialEq for Counted {
-    fn eq(&self, other: &Self) -> bool {
-        self.0 == other.0
-    }
-}
-impl Eq for Counted {}
-impl std::hash::Hash for Counted {
-    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        self.0.hash(state);
-    }
-}
-
 #[test]
 fn nothing_stays_of_a_finished_key_that_was_not_asked_for() {
     let live = Live::new();
-    let key = |n| Counted(n, Arc::new(live.one()));
-    let pool = Pool::<Counted>::builder().workers(2).build().unwrap();
+    let key = |n| CountedKey::new(n, &live);
+    let pool = Pool::<CountedKey>::builder().workers(2).build().unwrap();
     for n in 0..200 {
         pool.execute(key(n), || {}).unwrap();
         let after = if n % 2 == 0 { NewLife } else { Refuse };

@@ -8,8 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::{
-    AnyHasher, Gate, Live, LiveWatch, Log, One, OpenAtLast, Rng, Wakes, block_on, eventually, hold,
-    poll, pool_of, with_every_hasher,
+    AnyHasher, CountedKey, Gate, Live, LiveWatch, Log, OpenAtLast, Rng, Wakes, block_on,
+    eventually, hold, poll, pool_of, with_every_hasher,
 };
 use keylane::{Claims, Handle, Outcome, PendingTask, Pool, SubmitErrorKind, handler};
 
@@ -433,28 +433,12 @@ fn a_burst_from_many_threads_ends_with_the_last<S: AnyHasher>() {
     }
 }
 
-/// A key whose copies are counted.
-#[derive(Clone)]
-struct Counted(u32, #[expect(dead_code, reason = "it is dropped with the key")] Arc<One>);
-
-impl PartialEq for Counted {
-    fn eq(&self, other: &Self) -> bool {
-        self.0 == other.0
-    }
-}
-impl Eq for Counted {}
-impl std::hash::Hash for Counted {
-    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        self.0.hash(state);
-    }
-}
-
 #[test]
 fn nothing_stays_of_a_latest_task() {
     let live = Live::new();
     let watch: LiveWatch = live.watch();
-    let key = |n| Counted(n, Arc::new(live.one()));
-    let pool = Pool::<Counted>::builder().workers(2).build().unwrap();
+    let key = |n| CountedKey::new(n, &live);
+    let pool = Pool::<CountedKey>::builder().workers(2).build().unwrap();
     for n in 0..200 {
         for _ in 0..3 {
             pool.task(key(n % 20)).latest().execute(|| {}).unwrap();

@@ -1,12 +1,11 @@
 //! A key without unfinished tasks costs no memory, and the captures of a task are dropped before
 //! the next task of its key begins.
 
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use crate::common::{
-    AnyHasher, Gate, Live, Log, One, eventually, hold, pool, pool_of, soon, with_every_hasher,
-    with_turns,
+    AnyHasher, CountedKey, Gate, Live, Log, One, eventually, hold, pool, pool_of, soon,
+    with_every_hasher, with_turns,
 };
 use keylane::{Claims, Pool, Turn};
 
@@ -125,32 +124,16 @@ fn lanes_go_while_others_work<S: AnyHasher>() {
     held.let_go();
 }
 
-/// A key that counts its copies.
-#[derive(Clone)]
-struct Counted(u32, #[expect(dead_code, reason = "it is there to be counted")] One);
-
-impl PartialEq for Counted {
-    fn eq(&self, other: &Self) -> bool {
-        self.0 == other.0
-    }
-}
-
-impl Eq for Counted {}
-
-impl Hash for Counted {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.0.hash(state);
-    }
-}
-
 #[test]
 fn no_copy_of_a_key_is_left_when_its_tasks_have_ended() {
     soon(|| {
         let live = Live::new();
-        let key = |n| Counted(n, live.one());
-        let pool = Pool::<Counted>::builder().workers(2).build().unwrap();
-        let handled =
-            Pool::<Counted>::builder().workers(2).build_handler(|_: &Counted, _: u32| {}).unwrap();
+        let key = |n| CountedKey::new(n, &live);
+        let pool = Pool::<CountedKey>::builder().workers(2).build().unwrap();
+        let handled = Pool::<CountedKey>::builder()
+            .workers(2)
+            .build_handler(|_: &CountedKey, _: u32| {})
+            .unwrap();
         for n in 0..3_000 {
             pool.execute(key(n % 50), || {}).unwrap();
             pool.execute([key(n % 3), key(n % 7), key(n % 3)], || {}).unwrap();

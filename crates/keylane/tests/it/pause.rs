@@ -7,11 +7,11 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::{
-    AnyHasher, Gate, Live, Log, Rng, eventually, hold, hold_soon, pool_of, with_every_hasher,
-    with_turns,
+    AnyHasher, CountedKey, Gate, Live, Log, Rng, eventually, hold, hold_soon, pool_of,
+    with_every_hasher, with_turns,
 };
 use keylane::observe::PauseReason;
-use keylane::{Claims, KeyBuildHasher, Pool, Turn, WaitError};
+use keylane::{Claims, Pool, Turn, WaitError};
 
 with_every_hasher!(
     nothing_begins_until_it_is_resumed_and_then_in_order,
@@ -373,30 +373,11 @@ fn what_is_paused_can_be_seen<S: AnyHasher>() {
     eventually(|| pool.inspect().snapshot(9).hottest.is_empty());
 }
 
-/// A key whose copies are counted.
-#[derive(Clone)]
-struct Counted(
-    u32,
-    #[expect(dead_code, reason = "it is dropped with the key")] Arc<crate::common::One>,
-);
-
-impl PartialEq for Counted {
-    fn eq(&self, other: &Self) -> bool {
-        self.0 == other.0
-    }
-}
-impl Eq for Counted {}
-impl std::hash::Hash for Counted {
-    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        self.0.hash(state);
-    }
-}
-
 #[test]
 fn nothing_stays_of_a_key_that_was_paused() {
     let live = Live::new();
-    let key = |n| Counted(n, Arc::new(live.one()));
-    let pool = Pool::<Counted, KeyBuildHasher>::builder().workers(1).build().unwrap();
+    let key = |n| CountedKey::new(n, &live);
+    let pool = Pool::<CountedKey>::builder().workers(1).build().unwrap();
     for n in 0..50 {
         pool.keys().pause(&key(n));
         pool.execute(key(n), || {}).unwrap();

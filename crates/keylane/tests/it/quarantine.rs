@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use crate::common::{AnyHasher, Gate, Live, Log, eventually, hold, with_every_hasher, with_turns};
+use crate::common::{
+    AnyHasher, CountedKey, Gate, Live, Log, eventually, hold, with_every_hasher, with_turns,
+};
 use keylane::observe::{PauseReason, PausedKey};
 use keylane::{BuildError, Claims, OnError, OnFailure, Pool, Turn};
 
@@ -326,30 +328,12 @@ fn no_failure_at_all_is_no_bound() {
     assert!(matches!(built, Err(BuildError::Failures)));
 }
 
-#[derive(Clone)]
-struct Counted(
-    u32,
-    #[expect(dead_code, reason = "it is dropped with the key")] Arc<crate::common::One>,
-);
-
-impl PartialEq for Counted {
-    fn eq(&self, other: &Self) -> bool {
-        self.0 == other.0
-    }
-}
-impl Eq for Counted {}
-impl std::hash::Hash for Counted {
-    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        self.0.hash(state);
-    }
-}
-
 #[test]
 fn nothing_stays_of_a_key_that_has_failed_once_one_has_succeeded() {
     let live = Live::new();
-    let key = |n| Counted(n, Arc::new(live.one()));
+    let key = |n| CountedKey::new(n, &live);
     let on_failure = OnFailure::StopKey { after: 2 };
-    let pool = Pool::<Counted>::builder().workers(1).on_failure(on_failure).build().unwrap();
+    let pool = Pool::<CountedKey>::builder().workers(1).on_failure(on_failure).build().unwrap();
     for n in 0..100 {
         assert!(pool.submit(key(n), || panic!("on purpose")).unwrap().wait().is_ok());
     }

@@ -174,6 +174,33 @@ impl Drop for One {
     }
 }
 
+/// A key that is counted until its last copy is dropped.
+#[derive(Clone)]
+pub(crate) struct CountedKey(
+    u32,
+    #[expect(dead_code, reason = "it is dropped with the key")] Arc<One>,
+);
+
+impl CountedKey {
+    pub(crate) fn new(number: u32, live: &Live) -> Self {
+        CountedKey(number, Arc::new(live.one()))
+    }
+}
+
+impl PartialEq for CountedKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl Eq for CountedKey {}
+
+impl Hash for CountedKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
+
 /// The worst hasher there is: all keys collide, so all lanes are in one shard and one bucket.
 #[derive(Clone, Default)]
 pub(crate) struct Collide;
