@@ -36,6 +36,10 @@ const PEER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Number of addresses of a host that may be silent before one answers.
 const MAX_ADDRESSES: u32 = 4;
 
+/// Remedy for a refused connection, at the end of its cause.
+const TOO_MANY: &str = "; a server needs at least 3 connections and uses up to 10: raise `max_connections`, or the limit of the \
+                        role or of the database";
+
 /// Error of a database, by its consequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum DatabaseError {
@@ -64,6 +68,11 @@ impl DatabaseError {
             | DatabaseError::Other(why) => Arc::clone(why),
         }
     }
+
+    /// Returns whether the database has refused one connection more.
+    pub(super) fn is_too_many_connections(&self) -> bool {
+        matches!(self, DatabaseError::Unavailable(why) if why.ends_with(TOO_MANY))
+    }
 }
 
 impl From<Error> for DatabaseError {
@@ -83,6 +92,7 @@ impl From<Error> for DatabaseError {
             NOT_OWNER => DatabaseError::NotOwner,
             "53100" => DatabaseError::Full,
             "XX001" | "XX002" => DatabaseError::Damaged(why),
+            "53300" => DatabaseError::Unavailable(format!("{why}{TOO_MANY}").into()),
             // A limit of the server's configuration, which another attempt reaches too.
             "53400" => DatabaseError::Other(why),
             // The session has ended, because this node stood still in a transaction.
@@ -342,6 +352,12 @@ async fn prepare(opened: OpenConnection) -> Result<Session, DatabaseError> {
         // Otherwise an acknowledged job could be lost.
         settings.push_str("; SET synchronous_commit TO on");
     }
+    // Those of the role are meant for requests of an application. A server reads for minutes when it starts, and a standby
+    // waits for months. Later versions of PostgreSQL have more of them than earlier ones.
+    settings.push_str(
+        "; SELECT set_config(name, '0', false) FROM pg_settings \
+         WHERE name IN ('statement_timeout', 'transaction_timeout', 'idle_session_timeout')",
+    );
     client.batch_execute(&settings).await?;
     // Its first eight characters are the number of the timeline.
     let timeline = "SELECT substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)";
@@ -440,6 +456,26 @@ mod tests {
             let sql = "SELECT convert_to(current_setting('synchronous_commit'), 'UTF8')";
             let now = tables.first(sql, &[], |row| row.text(0)).unwrap();
             assert_eq!(now.as_deref(), Some(found), "{setting}");
+        }
+    }
+
+    #[test]
+    fn timeouts_of_the_role_do_not_apply() {
+        let Some(server) = or_skip(PostgresServer::start()) else { return };
+        let names = ["statement_timeout", "transaction_timeout", "idle_session_timeout"];
+        let known = names.map(|name| {
+            // A server before version 14 or 17 lacks one or two of them.
+            server.try_query(&format!("ALTER ROLE keylane SET {name} = '10s'")).is_ok()
+        });
+        assert!(known[0]);
+        let settings = server.address().parse().unwrap();
+        let clients = Arc::new(Clients::new(&settings, &Outside::system()).unwrap());
+        let (connection, _) = PostgresConnection::open(&clients).unwrap();
+        let tables: &dyn StoreConnection = &connection;
+        for (name, _) in names.into_iter().zip(known).filter(|(_, is_known)| *is_known) {
+            let sql = format!("SELECT convert_to(current_setting('{name}'), 'UTF8')");
+            let now = tables.first(&sql, &[], |row| row.text(0)).unwrap();
+            assert_eq!(now.as_deref(), Some("0"), "{name}");
         }
     }
 }

@@ -25,7 +25,7 @@ pub(super) struct PostgresDatabase {
     /// Ends before the node gives the store up.
     pub(super) heartbeats: Option<Heartbeats>,
     /// Keeps another process from using the name of the node.
-    pub(super) _node_file: NodeFile,
+    pub(super) _node_file: Arc<NodeFile>,
     pub(super) clients: Arc<Clients>,
     pub(super) connection: PostgresConnection,
     /// Server that the store was opened on. On another one, or after a promotion, transactions may be missing.

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use keylane_storage::sqlite::SqliteError;
+
 use super::client::{Clients, DatabaseError, ServerHistory};
 use super::connection::{PostgresConnection, failure};
 use super::database::{PostgresDatabase, nonce};
@@ -48,9 +50,6 @@ pub(in crate::store) fn open(
         why: error.why(),
     };
     let clients = Arc::new(Clients::new(postgres, outside).map_err(failed)?);
-    let (mut connection, mut history) =
-        connect(&clients, postgres.waits, outside).map_err(failed)?;
-    layout::prepare(&connection).map_err(|error| failed(error.into()))?;
     let node_file = NodeFile::open(path, nonce(outside)).map_err(|error| match error.kind() {
         io::ErrorKind::WouldBlock => {
             let why = format!(
@@ -61,72 +60,116 @@ pub(in crate::store) fn open(
         }
         _ => StoreOpenError::io("open the file of the node", path)(error),
     })?;
-    let (node, writer) = (node_file.name, nonce(outside));
+    let opening =
+        Opening { clients, node_file: Arc::new(node_file), postgres, path, settings, outside };
+    let mut last = None;
     loop {
-        match ownership::acquire(&clients, &connection, &node, &writer, postgres, outside) {
-            Ok(()) => break,
-            // A node may wait for months, and a server restarts meanwhile.
-            Err(DatabaseError::Unavailable(why)) if postgres.waits => {
-                tracing::error!(%why, "the database cannot be used; it is tried again each second");
-                thread::sleep(RETRY);
-                (connection, history) = connect(&clients, true, outside).map_err(failed)?;
-            }
-            Err(error) => return Err(failed(error)),
+        let why = match opening.attempt() {
+            Ok(opened) => return Ok(opened),
+            Err(OpeningError::Database(
+                error @ (DatabaseError::Unavailable(_) | DatabaseError::NotOwner),
+            )) if postgres.waits && !outside.given_up.is_cancelled() => error.why(),
+            Err(OpeningError::Database(error)) => return Err(failed(error)),
+            Err(OpeningError::Store(error)) => return Err(error),
+        };
+        if last.as_ref() != Some(&why) {
+            tracing::error!(%why, "the database cannot be used yet; it is tried again each second");
+        }
+        last = Some(why);
+        thread::sleep(RETRY);
+    }
+}
+
+/// Cause for which an attempt to open a store has failed.
+enum OpeningError {
+    Database(DatabaseError),
+    Store(StoreOpenError),
+}
+
+impl From<DatabaseError> for OpeningError {
+    fn from(error: DatabaseError) -> Self {
+        OpeningError::Database(error)
+    }
+}
+
+impl From<ReadError> for OpeningError {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::Damaged(damage) => OpeningError::Store(StoreOpenError::Damaged(damage)),
+            ReadError::Unavailable { why } => DatabaseError::Unavailable(why).into(),
+            other => DatabaseError::Other(other.to_string().into()).into(),
         }
     }
-    let lease = Arc::new(Lease::default());
-    let row = postgres.node.clone().map(|of_name| NodeRow { name: node, node: of_name });
-    let heartbeats =
-        Heartbeats::start(Arc::clone(&clients), node, row, Arc::clone(&lease), outside);
-    let heartbeats = Some(heartbeats.map_err(failed)?);
-    let (was, is_copy) = recorded(&connection, &history, &writer, outside).map_err(failed)?;
-    let mut database = PostgresDatabase {
-        heartbeats,
-        _node_file: node_file,
-        clients: Arc::clone(&clients),
-        connection,
-        history,
-        node,
-        writer,
-        commits: was.commits,
-        outside: outside.clone(),
-        is_away: false,
-    };
-    let reading = |error: ReadError| match error {
-        ReadError::Damaged(damage) => StoreOpenError::Damaged(damage),
-        other => failed(DatabaseError::Other(other.to_string().into())),
-    };
-    let (unfinished, count) = unfinished(database.connection(), &was).map_err(reading)?;
-    let beside = Some(was.boot).filter(|_| !is_copy);
-    let boot = boot_number::next(was.boot, beside, outside.now_ms() / 1000, outside.random());
-    let commits = was.commits + 1;
-    let meta = MetaRow { boot, clean: false, unfinished: Some(count), commits, ..was.clone() };
-    record_opening(&mut database, &meta)
-        .map_err(|error| failed(DatabaseError::Other(format!("{error:?}").into())))?;
-    let opened = OpeningValues { boot, unfinished: count };
-    let state = WriterState::load(database.connection(), opened).map_err(reading)?;
-    let loose = loose(database.connection()).map_err(reading)?;
-    let marks = state.marks.all();
-    let was_clean = was.clean || was.boot == 0;
-    let shared = Arc::new(StoreShared::new(settings.max_waiting_bytes, &meta, was_clean));
-    let writer = StoreWriter {
-        database: Box::new(database),
-        state,
-        is_state_old: false,
-        shared: Arc::clone(&shared),
-        loose,
-        resting: false,
-        opened,
-    };
-    let outside = outside.clone();
-    let opened = OpenedStore { path: path.to_owned(), boot, opened_full: false, outside };
-    let join = opened.outside.writers.start(writer);
-    let join = join.map_err(StoreOpenError::io("start the writer of the store", path))?;
-    let readers = StoreDatabase::Postgres(PostgresReaders::new(clients), lease);
-    let store = Store::new(opened, shared, readers, join, settings.max_cache_bytes);
-    let recovered = RecoveredJobs::new(store.clone(), was_clean, unfinished, marks, settings)
-        .map_err(reading)?;
-    Ok((store, recovered))
+}
+
+/// What all attempts to open a store have in common.
+struct Opening<'a> {
+    clients: Arc<Clients>,
+    node_file: Arc<NodeFile>,
+    postgres: &'a PostgresSettings,
+    path: &'a Path,
+    settings: &'a StoreSettings,
+    outside: &'a Outside,
+}
+
+impl Opening<'_> {
+    /// Opens the store. After a failure, the store may have this node as its owner, which the next attempt takes it from at once.
+    fn attempt(&self) -> Result<(Store, RecoveredJobs), OpeningError> {
+        let Opening { clients, node_file, postgres, path, settings, outside } = self;
+        clients.check_sessions()?;
+        let (connection, history) = PostgresConnection::open(clients)?;
+        layout::prepare(&connection).map_err(DatabaseError::from)?;
+        let (node, writer) = (node_file.name, nonce(outside));
+        ownership::acquire(clients, &connection, &node, &writer, postgres, outside)?;
+        let lease = Arc::new(Lease::default());
+        let row = postgres.node.clone().map(|of_name| NodeRow { name: node, node: of_name });
+        let heartbeats =
+            Heartbeats::start(Arc::clone(clients), node, row, Arc::clone(&lease), outside)?;
+        let (was, is_copy) = recorded(&connection, &history, &writer, outside)?;
+        let mut database = PostgresDatabase {
+            heartbeats: Some(heartbeats),
+            _node_file: Arc::clone(node_file),
+            clients: Arc::clone(clients),
+            connection,
+            history,
+            node,
+            writer,
+            commits: was.commits,
+            outside: (*outside).clone(),
+            is_away: false,
+        };
+        let (unfinished, count) = unfinished(database.connection(), &was)?;
+        let beside = Some(was.boot).filter(|_| !is_copy);
+        let boot = boot_number::next(was.boot, beside, outside.now_ms() / 1000, outside.random());
+        let commits = was.commits + 1;
+        let meta = MetaRow { boot, clean: false, unfinished: Some(count), commits, ..was.clone() };
+        record_opening(&mut database, &meta)?;
+        let opened = OpeningValues { boot, unfinished: count };
+        let state = WriterState::load(database.connection(), opened)?;
+        let loose = loose(database.connection())?;
+        let marks = state.marks.all();
+        let was_clean = was.clean || was.boot == 0;
+        let shared = Arc::new(StoreShared::new(settings.max_waiting_bytes, &meta, was_clean));
+        let writer = StoreWriter {
+            database: Box::new(database),
+            state,
+            is_state_old: false,
+            shared: Arc::clone(&shared),
+            loose,
+            resting: false,
+            opened,
+        };
+        let outside = (*outside).clone();
+        let opened = OpenedStore { path: path.to_path_buf(), boot, opened_full: false, outside };
+        let join = opened.outside.writers.start(writer);
+        let join = join.map_err(|error| {
+            OpeningError::Store(StoreOpenError::io("start the writer of the store", path)(error))
+        })?;
+        let readers = StoreDatabase::Postgres(PostgresReaders::new(Arc::clone(clients)), lease);
+        let store = Store::new(opened, shared, readers, join, settings.max_cache_bytes);
+        let recovered = RecoveredJobs::new(store.clone(), was_clean, unfinished, marks, settings)?;
+        Ok((store, recovered))
+    }
 }
 
 impl PostgresSettings {
@@ -153,35 +196,14 @@ impl PostgresSettings {
     ) -> Result<T, StoreOpenError> {
         let outside = Outside::system();
         let done = Clients::new(self, &outside).map(Arc::new).and_then(|clients| {
-            let (connection, _) = connect(&clients, false, &outside)?;
+            clients.check_sessions()?;
+            let (connection, _) = PostgresConnection::open(&clients)?;
             work(&connection).map_err(DatabaseError::from)
         });
         done.map_err(|error| StoreOpenError::Database {
             address: self.to_string(),
             why: error.why(),
         })
-    }
-}
-
-/// Connects. With `waits`, a server that does not answer is waited for.
-fn connect(
-    clients: &Arc<Clients>,
-    waits: bool,
-    outside: &Outside,
-) -> Result<(PostgresConnection, ServerHistory), DatabaseError> {
-    let mut is_told = false;
-    loop {
-        let connected = clients.check_sessions().and_then(|()| PostgresConnection::open(clients));
-        match connected {
-            Ok(connected) => return Ok(connected),
-            Err(DatabaseError::Unavailable(why)) if waits && !outside.given_up.is_cancelled() => {
-                if !std::mem::replace(&mut is_told, true) {
-                    tracing::error!(%why, "the database cannot be used yet; it is tried again each second");
-                }
-                thread::sleep(RETRY);
-            }
-            Err(error) => return Err(error),
-        }
     }
 }
 
@@ -221,13 +243,18 @@ fn recorded(
 }
 
 /// Records the opening, as the first transaction of this node.
-fn record_opening(
-    database: &mut PostgresDatabase,
-    meta: &MetaRow,
-) -> Result<(), keylane_storage::sqlite::SqliteError> {
-    database.begin()?;
-    meta.put(database.connection())?;
-    database.commit()
+fn record_opening(database: &mut PostgresDatabase, meta: &MetaRow) -> Result<(), DatabaseError> {
+    let recorded = database
+        .begin()
+        .and_then(|()| meta.put(database.connection()))
+        .and_then(|()| database.commit());
+    recorded.map_err(|error| match database.cause(error) {
+        SqliteError::Busy => {
+            DatabaseError::Unavailable("the database cannot be written now".into())
+        }
+        SqliteError::Full => DatabaseError::Full,
+        error => DatabaseError::Other(format!("{error:?}").into()),
+    })
 }
 
 /// Returns the unfinished jobs in their order, and their number.

@@ -10,7 +10,7 @@ use crate::store::error::ReadError;
 /// Maximum number of reading connections: a server has a bound for all of its clients.
 const MAX_READERS: usize = 8;
 
-/// Pool of reading connections.
+/// Pool of reading connections. If the database gives fewer than the maximum, the readers take turns with those.
 #[derive(Debug)]
 pub(in crate::store) struct PostgresReaders {
     clients: Arc<Clients>,
@@ -22,7 +22,10 @@ pub(in crate::store) struct PostgresReaders {
 #[derive(Default)]
 struct ReaderState {
     idle: Vec<PostgresConnection>,
+    /// Number of readers that have a place.
     active: usize,
+    /// Number of these that were refused a connection, and wait for that of another one.
+    refused: usize,
 }
 
 impl std::fmt::Debug for ReaderState {
@@ -37,7 +40,8 @@ struct Place<'a>(&'a PostgresReaders);
 impl Drop for Place<'_> {
     fn drop(&mut self) {
         self.0.state().active -= 1;
-        self.0.left.notify_one();
+        // One may wait for this place, and another one for its connection.
+        self.0.left.notify_all();
     }
 }
 
@@ -62,13 +66,34 @@ impl PostgresReaders {
         let (place, idle) = self.enter();
         let connection = match idle.filter(|connection| !connection.is_closed()) {
             Some(connection) => connection,
-            None => PostgresConnection::open(&self.clients)?.0,
+            None => self.connect()?,
         };
         let result = read(&connection);
         if connection.take_error().is_none() && !connection.is_closed() {
             self.state().idle.push(connection);
         }
         drop(place);
+        result
+    }
+
+    /// Opens a connection for a reader with a place, or waits for that of another reader if the database gives no more.
+    fn connect(&self) -> Result<PostgresConnection, ReadError> {
+        let refusal = match PostgresConnection::open(&self.clients) {
+            Err(error) if error.is_too_many_connections() => error,
+            opened => return Ok(opened?.0),
+        };
+        let mut state = self.state();
+        state.refused += 1;
+        let result = loop {
+            match state.idle.pop() {
+                Some(connection) if connection.is_closed() => {}
+                Some(connection) => break Ok(connection),
+                // The others have no connection either.
+                None if state.refused == state.active => break Err(refusal.into()),
+                None => state = self.left.wait(state).unwrap_or_else(PoisonError::into_inner),
+            }
+        };
+        state.refused -= 1;
         result
     }
 

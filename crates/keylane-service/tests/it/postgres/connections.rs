@@ -118,6 +118,49 @@ fn connections_that_say_nothing_more_are_replaced() {
     }
 }
 
+/// A node whose role may have this number of connections.
+fn node_with(server: &PostgresServer, connections: usize) -> Node {
+    let _ = server.query(&format!("CREATE ROLE few LOGIN CONNECTION LIMIT {connections}"));
+    let _ = server.query("CREATE DATABASE few OWNER few");
+    let _ = server.query_in("few", "GRANT pg_monitor TO few");
+    let port = server.port();
+    Node::at(&format!("postgres://few@127.0.0.1:{port}/few?sslmode=disable"))
+}
+
+/// The last connection of its start was refused, and it gave up.
+#[test]
+fn a_store_opens_as_soon_as_the_database_has_connections_for_it() {
+    let Some(server) = or_skip(PostgresServer::start()) else { return };
+    let node = node_with(&server, 2);
+    let postgres = node.settings.postgres.clone().unwrap().without_waits();
+    let settings = StoreSettings { postgres: Some(postgres), ..StoreSettings::default() };
+    let refused = Store::open(node.folder.path().join("other"), &settings).err().unwrap();
+    assert!(refused.to_string().contains("needs at least 3 connections"), "{refused}");
+    thread::scope(|scope| {
+        let opened = scope.spawn(|| node.open());
+        // Each attempt takes the store, before it is refused one more connection.
+        while server.query_in("few", "SELECT epoch >= 3 FROM keylane.term") != "t" {
+            thread::sleep(PAUSE);
+        }
+        let _ = server.query("ALTER ROLE few CONNECTION LIMIT 3");
+        let (store, _) = opened.join().unwrap();
+        accepted(&store, 1);
+    });
+}
+
+/// They were refused, although one reader after the other could use the same connection.
+#[test]
+fn readers_share_the_connections_that_the_database_gives() {
+    let Some(server) = or_skip(PostgresServer::start()) else { return };
+    let (store, _) = node_with(&server, 3).open();
+    let job = accepted(&store, 1);
+    thread::scope(|scope| {
+        for _ in 0..6 {
+            scope.spawn(|| (0..20).for_each(|_| assert!(store.job(job).unwrap().is_some())));
+        }
+    });
+}
+
 /// It waited for the end of its last commit until the database was back.
 #[test]
 fn a_store_is_closed_while_the_database_is_away() {
