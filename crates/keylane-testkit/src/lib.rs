@@ -15,6 +15,7 @@ mod broker;
 mod forwarder;
 pub mod fuzz;
 mod guarded_process;
+mod locked_table;
 mod memory_directory;
 pub mod order;
 mod parts;
@@ -26,6 +27,7 @@ pub mod simulation;
 
 pub use broker::Broker;
 pub use forwarder::Forwarder;
+pub use locked_table::LockedTable;
 pub use parts::{Missing, or_skip};
 pub use pgbouncer::PgBouncer;
 pub use postgres::PostgresServer;

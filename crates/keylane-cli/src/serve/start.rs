@@ -1,5 +1,6 @@
 //! Run of a server, from the bound address to the end of its last connection.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -7,7 +8,7 @@ use keylane_process::GuardMechanism;
 use keylane_service::http::{HttpServer, HttpSettings, StartingServer};
 use keylane_service::{
     BackupSchedule, LeaseRunner, LeaseRunnerSettings, Node, NodeAddress, Service, ServiceBuilder,
-    ServiceSettings, TraceSettings, WebhookSettings,
+    ServiceSettings, StartError, TraceSettings, WebhookSettings,
 };
 use signal_hook::consts::{SIGHUP, SIGTERM};
 
@@ -61,7 +62,9 @@ impl Start {
         let mut is_reload_due = false;
         loop {
             match running.round(starting, is_reload_due).await? {
-                Round::HandedOver(waiting) => starting = *waiting,
+                Round::Waits { server, is_reload_due: is_due } => {
+                    (starting, is_reload_due) = (*server, is_due);
+                }
                 Round::Over { outcome, has_ended } => {
                     if has_ended {
                         *grace = Duration::ZERO;
@@ -69,7 +72,6 @@ impl Start {
                     return Ok(outcome);
                 }
             }
-            is_reload_due = running.reloads.source.file.is_some();
         }
     }
 }
@@ -86,8 +88,8 @@ struct RunningServer {
 
 /// End of a round: of the wait for the store, and of the time as its owner.
 enum Round {
-    /// The server was drained, and waits again.
-    HandedOver(Box<StartingServer>),
+    /// The server waits for the store again: it was drained, or has lost the database while it read the store.
+    Waits { server: Box<StartingServer>, is_reload_due: bool },
     /// The server ends. Whether nothing of it runs any longer.
     Over { outcome: ExitOutcome, has_ended: bool },
 }
@@ -114,6 +116,11 @@ impl RunningServer {
         let started = waiting.until_started(builder, &mut self.stops, &self.reloads).await?;
         let (service, is_reload_due) = match started {
             Started::Service(service, is_reload_due) => (service, is_reload_due),
+            Started::Unavailable { why, is_reload_due } => {
+                tracing::error!(%why, "the database cannot be used any more; the start begins again");
+                tokio::time::sleep(RETRY).await;
+                return Ok(Round::Waits { server: Box::new(starting), is_reload_due });
+            }
             Started::Stopped { signal, is_node } => {
                 self.stop_waiting(starting, is_node).await;
                 return Ok(Round::Over { outcome: ending(signal), has_ended: true });
@@ -192,7 +199,8 @@ impl RunningServer {
         tokio::select! {
             starting = hand_over(service, server, self.shutdown_timeout) => {
                 let starting = starting.context("only a server of a cluster is drained")?;
-                Ok(Round::HandedOver(Box::new(starting)))
+                let is_reload_due = self.reloads.source.file.is_some();
+                Ok(Round::Waits { server: Box::new(starting), is_reload_due })
             }
             signal = self.stops.next() => {
                 say("stopped at once; running subtasks will be retried");
@@ -236,6 +244,8 @@ struct Waiting<'a> {
 enum Started {
     /// It has started; whether the configuration is to be read anew.
     Service(Service, bool),
+    /// The database could not be reached while the store was read.
+    Unavailable { why: Arc<str>, is_reload_due: bool },
     /// A signal asked for the end. Whether requests may have been forwarded until then.
     Stopped { signal: i32, is_node: bool },
 }
@@ -253,8 +263,13 @@ impl Waiting<'_> {
         loop {
             tokio::select! {
                 started = &mut start => {
-                    let service = started.context("cannot start the service")?;
-                    return Ok(Started::Service(service, self.is_reload_due));
+                    return match started {
+                        Ok(service) => Ok(Started::Service(service, self.is_reload_due)),
+                        Err(StartError::Unavailable { why }) => {
+                            Ok(Started::Unavailable { why, is_reload_due: self.is_reload_due })
+                        }
+                        Err(error) => Err(error).context("cannot start the service"),
+                    };
                 }
                 // The start may be waiting for the commands of an earlier server, which its guard goes on to end.
                 signal = stops.next() => match signal {
@@ -304,6 +319,9 @@ fn ending(signal: i32) -> ExitOutcome {
 
 /// Minimum time for open connections after the time for running subtasks.
 const GOODBYE: Duration = Duration::from_secs(1);
+
+/// Time until a start that has lost the database begins again.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// Maximum time for cancelled subtasks to end and for the store to be closed.
 const CLOSING: Duration = Duration::from_secs(3);

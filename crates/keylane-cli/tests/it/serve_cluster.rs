@@ -5,10 +5,11 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
+use std::thread;
 
 use crate::common::served::Served;
 use crate::common::{Outcome, named_pipe};
-use keylane_testkit::{PAUSE, PostgresServer, or_skip};
+use keylane_testkit::{LockedTable, PAUSE, PostgresServer, or_skip};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
@@ -189,6 +190,30 @@ fn commands_with_a_lease_run_at_all_servers_and_go_on_while_the_owner_is_killed(
     assert!(!cluster.folder.path().join("overlap").exists());
     front.signal(Signal::TERM);
     front.end().expect(0, &["stopping"]);
+}
+
+/// It ended, and gave damage as a possible cause.
+#[test]
+fn a_server_whose_database_goes_away_while_it_reads_its_store_begins_again() {
+    let Some(database) = or_skip(PostgresServer::start()) else { return };
+    let cluster = Cluster { database, folder: tempfile::tempdir().unwrap() };
+    let mut server = cluster.server("first");
+    prints(&mut server, "dashboard");
+    server.kill();
+    let locked = LockedTable::new(&cluster.database, "keylane.schedule");
+    let mut server = thread::scope(|scope| {
+        let server = scope.spawn(|| cluster.server("first"));
+        let end = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+        while cluster.database.query(end) == "0" {
+            thread::sleep(PAUSE);
+        }
+        locked.release();
+        server.join().unwrap()
+    });
+    server.hears("the start begins again");
+    let line = server.line();
+    assert!(line.contains("dashboard"), "{line}");
+    server.run(&["submit", "echo", "--key", "k", "--wait"]).expect(0, &["succeeded"]);
 }
 
 #[test]

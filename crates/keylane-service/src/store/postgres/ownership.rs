@@ -147,7 +147,9 @@ fn look(connection: &PostgresConnection, row: Option<&NodeRow>) -> Result<Seen, 
         .map_err(|error| failure(connection, error))?
         .ok_or_else(|| DatabaseError::Other("the table `term` has no row".into()))?;
     if let Some(row) = row {
-        row.node.set_owner(owner);
+        // An earlier process of this node forwards nothing and answers nothing.
+        let is_other = seen.node.as_deref() != own;
+        row.node.set_owner(owner.filter(|_| is_other));
         row.node.set_drained(is_drained);
     }
     Ok(seen)

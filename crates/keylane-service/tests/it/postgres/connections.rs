@@ -1,8 +1,6 @@
 //! A store in PostgreSQL outlives connections that are cut or say nothing more, and refuses a pooler that has no session for each of
 //! them.
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, Stdio};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -13,32 +11,7 @@ use keylane_service::JobId;
 use keylane_service::store::{
     Changes, JobAlias, PostgresSettings, Store, StoreSettings, WriteError,
 };
-use keylane_testkit::{Forwarder, PAUSE, PgBouncer, PostgresServer, or_skip};
-
-/// A client that has locked a table.
-struct Locked {
-    psql: Child,
-    statements: ChildStdin,
-}
-
-impl Locked {
-    fn table(server: &PostgresServer, name: &str) -> Self {
-        let mut psql = server.psql();
-        psql.args(["-XAtq", "-v", "ON_ERROR_STOP=1"]).arg(server.address());
-        let mut psql = psql.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let mut statements = psql.stdin.take().unwrap();
-        writeln!(statements, "BEGIN; LOCK TABLE keylane.{name}; SELECT 'locked';").unwrap();
-        let mut lines = BufReader::new(psql.stdout.take().unwrap()).lines();
-        assert_eq!(lines.next().unwrap().unwrap(), "locked");
-        Locked { psql, statements }
-    }
-
-    fn release(mut self) {
-        writeln!(self.statements, "COMMIT;").unwrap();
-        drop(self.statements);
-        assert!(self.psql.wait().unwrap().success());
-    }
-}
+use keylane_testkit::{Forwarder, LockedTable, PAUSE, PgBouncer, PostgresServer, or_skip};
 
 #[test]
 fn connections_that_are_cut_under_load_lose_and_repeat_no_change() {
@@ -74,7 +47,7 @@ fn a_statement_that_takes_long_is_waited_for() {
     let forwarder = Forwarder::start(server.port());
     let (store, _) = Node::by(forwarder.port()).open();
     let job = accepted(&store, 1);
-    let locked = Locked::table(&server, "meta");
+    let locked = LockedTable::new(&server, "keylane.meta");
     thread::scope(|scope| {
         let write = scope.spawn(|| end(&store, job));
         let waiting = || server.query("SELECT pid FROM pg_locks WHERE NOT granted");
@@ -169,7 +142,7 @@ fn a_store_is_closed_while_the_database_is_away() {
     let (store, _) = Node::by(forwarder.port()).open();
     let job = accepted(&store, 2);
     end(&store, job).unwrap();
-    let locked = Locked::table(&server, "meta");
+    let locked = LockedTable::new(&server, "keylane.meta");
     let (tell, closed) = mpsc::channel();
     thread::spawn(move || {
         drop(store);
@@ -194,7 +167,7 @@ fn a_connection_that_says_nothing_more_in_a_transaction_is_replaced() {
     let (store, _) = Node::by(forwarder.port()).open();
     let job = accepted(&store, 1);
     // It makes the transaction below wait for a read.
-    let locked = Locked::table(&server, "alias");
+    let locked = LockedTable::new(&server, "keylane.alias");
     let named = || {
         let mut changes = Changes::new();
         let alias = JobAlias { name: "a".into(), job: JobId::new(job, NOW, 7), body_hash: [7; 32] };
