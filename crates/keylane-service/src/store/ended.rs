@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use super::connection::StoreConnection;
+use super::connection::{StoreConnection, StoredRow};
 use super::error::{ReadError, StoreDamage};
 use super::job_status::OutcomeCounts;
 use super::outcome::{self, OutcomeKind, OutcomePosition};
@@ -72,27 +72,34 @@ impl EndedSubtasks {
         let sql = "SELECT place, count, numbers FROM outcome WHERE place BETWEEN ?1 AND ?2
                    ORDER BY place LIMIT ?3";
         let first = first + i64::from(before);
-        connection.each(sql, &[first.into(), last.into(), ROWS_IN_SLICE.into()], |row| {
-            let place = row.unsigned(0)?;
-            let (_, number) = at(place);
-            let job = self.job;
-            let damaged = |row| {
-                let from = OutcomePosition::at(row, 0);
-                ReadError::Damaged(StoreDamage::Outcomes { job, from })
-            };
-            // A gap in the numbers is a missing row.
-            if number != self.next_row {
-                return Err(damaged(self.next_row));
-            }
-            let numbers = outcome::numbers(place, row.small(1)?, row.bytes(2)?);
-            for (within, (subtask, _, kind)) in (0..).zip(numbers.ok_or_else(|| damaged(number))?) {
-                let known = self.note(subtask, kind, OutcomePosition::at(number, within));
-                known.ok_or_else(|| damaged(number))?;
-            }
-            self.next_row += 1;
-            Ok(())
-        })?;
+        let parameters = [first.into(), last.into(), ROWS_IN_SLICE.into()];
+        connection.each(sql, &parameters, |row| self.add_row(row))?;
         Ok(self.next_row - before == ROWS_IN_SLICE)
+    }
+
+    /// Adds the next row of the job, with the columns `place, count, numbers`.
+    ///
+    /// # Errors
+    /// If the row is damaged, or a row before it is missing.
+    pub(super) fn add_row(&mut self, row: &dyn StoredRow) -> Result<(), ReadError> {
+        let place = row.unsigned(0)?;
+        let (_, number) = at(place);
+        let job = self.job;
+        let damaged = |row| {
+            let from = OutcomePosition::at(row, 0);
+            ReadError::Damaged(StoreDamage::Outcomes { job, from })
+        };
+        // A gap in the numbers is a missing row.
+        if number != self.next_row {
+            return Err(damaged(self.next_row));
+        }
+        let numbers = outcome::numbers(place, row.small(1)?, row.bytes(2)?);
+        for (within, (subtask, _, kind)) in (0..).zip(numbers.ok_or_else(|| damaged(number))?) {
+            let known = self.note(subtask, kind, OutcomePosition::at(number, within));
+            known.ok_or_else(|| damaged(number))?;
+        }
+        self.next_row += 1;
+        Ok(())
     }
 
     /// Makes room for the subtasks that the job may have gained since.

@@ -51,6 +51,7 @@ mod settings;
 mod shared;
 #[cfg(test)]
 mod simulated;
+mod small_jobs;
 mod sqlite_connection;
 mod sqlite_database;
 mod started_attempts;

@@ -17,11 +17,9 @@ use super::job_status::OutcomeCounts;
 use super::read::{self, StoredJob};
 use super::row_numbers::{at, rows_of};
 use super::settings::StoreSettings;
+use super::small_jobs::{MAX_TOGETHER, SmallJob, small_jobs};
 use super::started_attempts::{AttemptStage, LatestAttempt};
 use crate::ids::{JobNumber, Key, SubtaskId};
-
-/// Number of small jobs read together.
-const SMALL_AT_ONCE: usize = 256;
 
 type RecoveredMarks = HashMap<SubtaskId, LatestAttempt, foldhash::fast::RandomState>;
 
@@ -38,8 +36,8 @@ pub struct RecoveredJobs {
     marks: Arc<RecoveredMarks>,
     /// Jobs to read, in reverse order.
     unfinished: Vec<(u64, JobNumber)>,
-    /// Batch of jobs already read.
-    read: VecDeque<(JobNumber, Result<RecoveredJob, ReadError>)>,
+    /// Next jobs: the small ones, and the numbers of others among them, which are read one at a time.
+    next: VecDeque<(JobNumber, Option<RecoveredJob>)>,
     set_damaged_aside: bool,
     set_aside: Vec<(JobNumber, StoreDamage)>,
 }
@@ -86,7 +84,7 @@ impl RecoveredJobs {
             keys,
             marks: Arc::new(marks),
             unfinished,
-            read: VecDeque::new(),
+            next: VecDeque::new(),
             set_damaged_aside: settings.set_damaged_aside,
             set_aside: Vec::new(),
         })
@@ -107,7 +105,7 @@ impl RecoveredJobs {
     /// Returns the number of remaining jobs.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.unfinished.len() + self.read.len()
+        self.unfinished.len() + self.next.len()
     }
 
     /// Returns whether no job remains.
@@ -136,47 +134,65 @@ impl RecoveredJobs {
     /// with the job after it.
     pub fn next_job(&mut self) -> Result<Option<RecoveredJob>, ReadError> {
         loop {
-            if self.read.is_empty() {
-                self.read_more()?;
+            if self.next.is_empty() {
+                self.read_small()?;
             }
-            match self.read.pop_front() {
-                None => return Ok(None),
-                Some((number, Err(ReadError::Damaged(damage)))) if self.set_damaged_aside => {
+            let Some((number, small)) = self.next.pop_front() else { return Ok(None) };
+            match small.map_or_else(|| self.read(number), Ok) {
+                Err(ReadError::Damaged(damage)) if self.set_damaged_aside => {
                     self.put_aside(number)?;
                     self.set_aside.push((number, damage));
                 }
-                Some((_, other)) => return other.map(Some),
+                other => return other.map(Some),
             }
         }
     }
 
-    /// Reads the next job, and a batch of small ones after it, whose query costs more than their
-    /// bytes.
-    fn read_more(&mut self) -> Result<(), ReadError> {
-        let store = self.store.clone();
-        store.with_reader(|reader| {
+    /// Reads the small ones of the next jobs.
+    fn read_small(&mut self) -> Result<(), ReadError> {
+        let from = self.unfinished.len().saturating_sub(MAX_TOGETHER);
+        let numbers: Vec<_> = self.unfinished.drain(from..).rev().map(|(_, job)| job).collect();
+        let read = self.store.with_reader(|reader| {
             let _snapshot = reader.snapshot()?;
-            while self.read.len() < SMALL_AT_ONCE
-                && let Some((_, number)) = self.unfinished.pop()
-            {
-                let job = self.read(reader, number);
-                let is_small = job.as_ref().is_ok_and(|job| job.chunk.is_some());
-                self.read.push_back((number, job));
-                if !is_small {
-                    break;
-                }
-            }
-            Ok(())
-        })
+            small_jobs(reader, &numbers)
+        });
+        let mut small = match read {
+            // A page that cannot be read belongs to one of them: the read of that one says so.
+            Err(ReadError::Damaged(_)) => HashMap::new(),
+            read => read?,
+        };
+        for number in numbers {
+            let job = small.remove(&number).map(|small| {
+                let SmallJob { job, chunk, ended } = small;
+                self.recovered(job, Some(chunk), ended)
+            });
+            self.next.push_back((number, job));
+        }
+        Ok(())
+    }
+
+    fn recovered(
+        &self,
+        job: StoredJob,
+        chunk: Option<Chunk>,
+        ended: EndedSubtasks,
+    ) -> RecoveredJob {
+        let chunk = chunk.map(Arc::new);
+        if let Some(chunk) = &chunk {
+            // The job's tasks will need the chunk soon.
+            self.store.cache().put_if_room(chunk);
+        }
+        let (store, marks) = (self.store.clone(), Arc::clone(&self.marks));
+        RecoveredJob { store, marks, ended, chunk, job }
     }
 
     /// Reads a job. Any damage in it is reported as the job's.
-    fn read(
-        &self,
-        reader: &dyn StoreConnection,
-        number: JobNumber,
-    ) -> Result<RecoveredJob, ReadError> {
-        self.read_all(reader, number).map_err(|error| match error {
+    fn read(&self, number: JobNumber) -> Result<RecoveredJob, ReadError> {
+        let read = self.store.with_reader(|reader| {
+            let _snapshot = reader.snapshot()?;
+            self.read_with(reader, number)
+        });
+        read.map_err(|error| match error {
             ReadError::Damaged(StoreDamage::File { why }) => {
                 ReadError::Damaged(StoreDamage::Pages { job: number, why })
             }
@@ -185,7 +201,7 @@ impl RecoveredJobs {
         })
     }
 
-    fn read_all(
+    fn read_with(
         &self,
         reader: &dyn StoreConnection,
         number: JobNumber,
@@ -195,18 +211,13 @@ impl RecoveredJobs {
         let mut ended = EndedSubtasks::new(number, job.total);
         ended.read_on(reader)?;
         let chunk = match has_chunk {
-            true => Some(Arc::new(read::find_chunk(reader, number, 0)?)),
+            true => Some(read::find_chunk(reader, number, 0)?),
             false => {
                 check_chunks(reader, number, job.total)?;
                 None
             }
         };
-        if let Some(chunk) = &chunk {
-            // The job's tasks will need the chunk soon.
-            self.store.cache().put_if_room(chunk);
-        }
-        let (store, marks) = (self.store.clone(), Arc::clone(&self.marks));
-        Ok(RecoveredJob { store, marks, ended, chunk, job })
+        Ok(self.recovered(job, chunk, ended))
     }
 
     fn put_aside(&self, job: JobNumber) -> Result<(), ReadError> {
