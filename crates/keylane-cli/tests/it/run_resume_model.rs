@@ -48,6 +48,7 @@ impl ModelRecord {
 }
 
 /// One random run, and all that continue it.
+#[derive(Debug)]
 struct Model {
     folder: tempfile::TempDir,
     mode: Mode,
@@ -100,7 +101,7 @@ impl Model {
             if outcome.code != 143 {
                 return outcome;
             }
-            assert!(self.lives < 200, "it never ends");
+            assert!(self.lives < 200, "it never ends: {self:#?}");
         }
     }
 
