@@ -67,6 +67,8 @@ impl Model {
             keys.truncate(if mode == Mode::Latest { 1 } else { 1 + dice.roll(2) as usize });
             keys.dedup();
             let (fails, stops) = (dice.roll(8) == 0, dice.roll(10) == 0);
+            // One that stops its key is run by each life, and would interrupt each of them.
+            let stops = stops && !(fails && mode == Mode::StopKey);
             ModelRecord { number, keys, is_barrier, fails, stops }
         };
         let records = (1..=count).map(record).collect();
