@@ -78,9 +78,14 @@ impl FileDeadLetters {
     fn repair(&mut self, removed: &mut Vec<RemovedLine>) -> io::Result<()> {
         if !self.is_repaired {
             removed.extend(remove_torn(&mut self.file, MAX_UNSYNCED)?);
-            self.is_repaired = true;
         }
         removed.extend(remove_incomplete(&mut self.file)?);
+        if !self.is_repaired || !removed.is_empty() {
+            // Otherwise a power failure during the append could leave bytes of a removed line in a new one, or only the beginning of
+            // a line that a killed process has written and not synced.
+            self.file.sync_all()?;
+        }
+        self.is_repaired = true;
         Ok(())
     }
 }
