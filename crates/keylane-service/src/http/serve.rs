@@ -48,6 +48,7 @@ pub struct HttpServer {
     state: AppState,
     /// TLS settings for connections accepted from now on.
     tls: Replaceable<Option<TlsIdentity>>,
+    /// Tracks the accept loop and the tasks of connections.
     connections: TaskTracker,
     routes: Replaceable<Router>,
     runner: Option<LeaseRunner>,
@@ -69,6 +70,7 @@ pub struct StartingServer {
     /// Routes for connections accepted from now on.
     routes: Replaceable<Router>,
     tls: Replaceable<Option<TlsIdentity>>,
+    /// Tracks the accept loop, the tasks of connections and WebSockets that are forwarded.
     connections: TaskTracker,
     node: Option<Node>,
     /// Ends event streams and WebSockets that are forwarded.
@@ -120,7 +122,8 @@ impl StartingServer {
             stopping: stopping.clone(),
             connections: connections.clone(),
         };
-        tokio::spawn(accepting.run(listener));
+        // Tracked, so that a stop ends after the address is free and no connection is accepted behind it.
+        connections.spawn(accepting.run(listener));
         let stopping = stopping.drop_guard();
         let closing = CancellationToken::new();
         Ok(StartingServer {
@@ -348,12 +351,14 @@ impl AcceptLoop {
         loop {
             // Connections beyond the limit wait in the system's backlog.
             let permit = tokio::select! {
-                permit = places.permit() => permit,
+                biased;
                 () = self.stopping.cancelled() => return,
+                permit = places.permit() => permit,
             };
             let accepted = tokio::select! {
-                accepted = listener.accept() => accepted,
+                biased;
                 () = self.stopping.cancelled() => return,
+                accepted = listener.accept() => accepted,
             };
             let (stream, peer) = match accepted {
                 Ok((stream, peer)) => (stream, peer),

@@ -1,5 +1,6 @@
 //! A service that is told to stop lets what has begun come to its end, and begins nothing more.
 
+use std::net::TcpStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -7,6 +8,7 @@ use std::time::Duration;
 
 use crate::common::{Log, builder, serve};
 use keylane_service::handle::{Attempt, AttemptFailure, FunctionHandler};
+use keylane_service::http::{HttpServer, HttpSettings, StartingServer};
 use keylane_service::{Kind, Service};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
@@ -101,5 +103,25 @@ async fn drained_it_begins_nothing_and_what_runs_ends() {
     assert_eq!(client.wait(&second).await["state"], "succeeded");
     assert_eq!(begins.recv().await, Some(1));
     server.stop(LONG).await;
+    service.stop(LONG).await;
+}
+
+/// On one thread, so that no other task runs between the end of the stop and the next connection.
+#[tokio::test]
+async fn a_stopped_server_accepts_no_connection() {
+    let settings = HttpSettings { listen: ([127, 0, 0, 1], 0).into(), ..HttpSettings::default() };
+    let starting = StartingServer::bind(settings.clone()).await.unwrap();
+    let address = starting.address();
+    TcpStream::connect(address).unwrap();
+    starting.stop(LONG).await;
+    TcpStream::connect(address).unwrap_err();
+
+    let folder = tempfile::tempdir().unwrap();
+    let service = builder(folder.path(), &Log::default()).start().await.unwrap();
+    let server = HttpServer::start(&service, settings).await.unwrap();
+    let address = server.address();
+    TcpStream::connect(address).unwrap();
+    server.stop(LONG).await;
+    TcpStream::connect(address).unwrap_err();
     service.stop(LONG).await;
 }
