@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::children::ChildProcesses;
 use super::lease_api::{LeaseApi, LeaseApiError, LeaseTransport};
-use super::leased_attempt::{LeasedAttempt, RunningLease};
+use super::leased_attempt::RunningLease;
 use super::leased_kind::LeasedKind;
 use crate::handle::BoxFuture;
 use crate::wire::{Claim, CompleteResults, HeartbeatBatch, HeartbeatResults, Lease, LeaseEnd};
@@ -54,7 +54,7 @@ pub(super) struct Group {
     settings: GroupSettings,
     /// Maximum number of attempts at the same time.
     most: usize,
-    /// Attempts from their leases until their ends are known here.
+    /// Leases until the ends of their attempts are known here.
     running: BTreeMap<String, RunningLease>,
     attempts: JoinSet<LeaseEnd>,
     /// Ends that no report under way has.
@@ -86,6 +86,11 @@ struct Sent {
     at: Instant,
     kinds: Vec<String>,
     claimed: usize,
+}
+
+/// Returns the end of a lease whose attempt does not begin.
+fn released(id: String) -> LeaseEnd {
+    LeaseEnd { id, release: Some(true), ..LeaseEnd::default() }
 }
 
 /// Returns the answer of a request; never without a request.
@@ -175,12 +180,14 @@ impl Group {
         }
     }
 
-    /// Ends the claim under way, if there is one.
+    /// Ends the claim under way, if there is one, and gives back the leases whose attempts have not begun.
     fn give_back(&mut self, claim: &mut Option<(Sent, Answer<Claim>)>) {
         // Dropped, it gives its leases back.
         if let Some((sent, _)) = claim.take() {
             self.claimed -= sent.claimed;
         }
+        let waiting = self.running.extract_if(.., |_, lease| lease.waiting.is_some());
+        self.ended.extend(waiting.map(|(id, _)| released(id)));
     }
 
     /// Returns whether nothing runs, nothing more is leased, and the server knows all ends.
@@ -338,6 +345,9 @@ impl Group {
             match result.expires_in_ms {
                 Some(left) if result.status == 200 => {
                     lease.extend(sent.at, Duration::from_millis(left));
+                    if let Some(attempt) = lease.take_attempt() {
+                        self.attempts.spawn(attempt.run());
+                    }
                     if result.cancel == Some(true) {
                         lease.cancel.cancel();
                     }
@@ -361,18 +371,22 @@ impl Group {
             let (id, kind_name) = (lease.id.clone(), lease.kind.clone());
             let GroupSettings { kinds, draining, .. } = &self.settings;
             let Some(kind) = kinds.get(&lease.kind).filter(|_| !draining.is_cancelled()) else {
-                self.ended.push(LeaseEnd { id, release: Some(true), ..LeaseEnd::default() });
+                self.ended.push(released(id));
                 continue;
             };
-            match LeasedAttempt::new(lease, kind.clone(), asked, self.children.clone()) {
-                Ok((running, attempt)) => {
-                    self.running.insert(id, running);
-                    self.attempts.spawn(attempt.run());
+            match RunningLease::new(lease, kind.clone(), asked, self.children.clone()) {
+                Ok(mut lease) => {
+                    // A claim can have waited for longer than the lease lasts, or this process stood still.
+                    // Then the attempt begins after the first heartbeat, which is due at once.
+                    if let Some(attempt) = lease.take_attempt() {
+                        self.attempts.spawn(attempt.run());
+                    }
+                    self.running.insert(id, lease);
                 }
                 Err(why) => {
                     tracing::warn!(lease = id, "a lease is given back: {why}");
                     self.refused.insert(kind_name, Instant::now() + REFUSED_FOR);
-                    self.ended.push(LeaseEnd { id, release: Some(true), ..LeaseEnd::default() });
+                    self.ended.push(released(id));
                 }
             }
         }

@@ -27,8 +27,7 @@ const MARGIN: Duration = Duration::from_secs(1);
 /// Time that a cancelled handler has to end before it is dropped.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// What the group keeps of a running attempt.
-#[derive(Debug)]
+/// What the group keeps of a running attempt, or of one that is about to begin.
 pub(super) struct RunningLease {
     /// Cancelled when the attempt is to end.
     pub(super) cancel: CancellationToken,
@@ -37,6 +36,10 @@ pub(super) struct RunningLease {
     pub(super) ends: watch::Sender<Instant>,
     /// Moment of the next heartbeat.
     pub(super) next_beat: Instant,
+    /// Moment from which on an attempt begins only after another heartbeat.
+    begins_until: Instant,
+    /// The attempt, until it begins.
+    pub(super) waiting: Option<LeasedAttempt>,
 }
 
 /// An attempt that is about to begin.
@@ -50,15 +53,6 @@ pub(super) struct LeasedAttempt {
 }
 
 impl RunningLease {
-    /// Extends the lease, of which the server said at `asked` or later that `left` remains.
-    pub(super) fn extend(&mut self, asked: Instant, left: Duration) {
-        self.ends.send_replace(asked + left);
-        // Two heartbeats can be lost.
-        self.next_beat = asked + left / 3;
-    }
-}
-
-impl LeasedAttempt {
     /// Prepares the attempt of a lease that was asked for at `asked`.
     ///
     /// # Errors
@@ -68,7 +62,7 @@ impl LeasedAttempt {
         kind: LeasedKind,
         asked: Instant,
         children: Registry,
-    ) -> Result<(RunningLease, LeasedAttempt), String> {
+    ) -> Result<RunningLease, String> {
         let job = JobId::parse(&lease.job).ok_or_else(|| format!("{} is no job", lease.job))?;
         if lease.expires_in_ms == 0 {
             return Err(
@@ -82,6 +76,8 @@ impl LeasedAttempt {
             progress: progress.clone(),
             ends: sender,
             next_beat: asked,
+            begins_until: asked,
+            waiting: None,
         };
         running.extend(asked, Duration::from_millis(lease.expires_in_ms));
         let keeps_log = kind.handler.keeps_log();
@@ -108,9 +104,25 @@ impl LeasedAttempt {
             cancelled: cancel,
             children,
         };
-        Ok((running, LeasedAttempt { id: lease.id, attempt, kind, patience, ends }))
+        running.waiting = Some(LeasedAttempt { id: lease.id, attempt, kind, patience, ends });
+        Ok(running)
     }
 
+    /// Extends the lease, of which the server said at `asked` or later that `left` remains.
+    pub(super) fn extend(&mut self, asked: Instant, left: Duration) {
+        self.ends.send_replace(asked + left);
+        // Two heartbeats can be lost.
+        self.next_beat = asked + left / 3;
+        self.begins_until = asked + left / 2;
+    }
+
+    /// Returns the attempt if it is to begin now: it has not begun, and the lease goes on for long enough that a heartbeat extends it in time.
+    pub(super) fn take_attempt(&mut self) -> Option<LeasedAttempt> {
+        self.waiting.take_if(|_| Instant::now() < self.begins_until)
+    }
+}
+
+impl LeasedAttempt {
     /// Runs the handler. Returns the end to report.
     pub(super) async fn run(self) -> LeaseEnd {
         let LeasedAttempt { id, attempt, kind, patience, mut ends } = self;
@@ -188,7 +200,10 @@ mod tests {
     /// Returns an attempt under a lease of this duration, which begins now.
     fn begun(handler: impl Handler, lasts: Duration) -> (RunningLease, LeasedAttempt) {
         let kind = LeasedKind { handler: Arc::new(handler), log_bytes: 100 };
-        LeasedAttempt::new(lease(lasts), kind, Instant::now(), Registry::default()).unwrap()
+        let lease = RunningLease::new(lease(lasts), kind, Instant::now(), Registry::default());
+        let mut lease = lease.unwrap();
+        let attempt = lease.take_attempt().unwrap();
+        (lease, attempt)
     }
 
     fn lease(lasts: Duration) -> Lease {
@@ -279,7 +294,7 @@ mod tests {
     async fn a_lease_without_a_duration_does_not_begin() {
         let lease = Lease { expires_in_ms: 0, ..lease(LASTS) };
         let kind = LeasedKind { handler: Arc::new(until_cancelled()), log_bytes: 100 };
-        let refused = LeasedAttempt::new(lease, kind, Instant::now(), Registry::default());
+        let refused = RunningLease::new(lease, kind, Instant::now(), Registry::default());
         assert!(refused.is_err_and(|why| why.contains("earlier version")));
     }
 

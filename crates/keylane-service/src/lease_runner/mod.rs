@@ -8,17 +8,20 @@
 //! Kinds are in *groups*, each with a task of its own (`group.rs`) and a number of attempts at the same time: all kinds whose handlers take any
 //! number share one, and each other kind has its own. A group has at most one claim and at most one report under way. An attempt
 //! (`leased_attempt.rs`) begins with its lease, which the group extends with heartbeats, and its end stays in the group until a server has
-//! answered a report of it.
+//! answered a report of it. If half of the lease or more may be over, since the claim has waited, the attempt begins after the first heartbeat.
 //!
 //! **No attempt outlives its lease**, as far as this machine can know: the time of a lease counts from before the request that
 //! extended it, on this machine's own clock. Shortly before it is over the attempt is cancelled, and at the end its handler is dropped,
 //! which kills its processes. While this machine sleeps, its clock stands still; the first heartbeat afterwards tells of the lost lease.
+//! A process that stood still before it read the answer to its claim begins nothing: the heartbeat tells it that the lease has ended.
 //!
 //! **An end counts once.** A report without an answer is sent again, to the next owner too. A lease that has ended is answered so, and its end is
 //! dropped.
 
 mod children;
 mod group;
+#[cfg(test)]
+mod group_tests;
 mod lease_api;
 mod leased_attempt;
 mod leased_kind;

@@ -1,0 +1,133 @@
+//! A group begins an attempt only under a lease that it holds for sure.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::time::sleep;
+
+use super::{LeaseRunner, LeaseRunnerSettings, LeaseTransport, TransportError};
+use crate::handle::{BoxFuture, FunctionHandler};
+use crate::{JobId, JobNumber, Kind};
+
+/// Duration of the lease.
+const LASTS: Duration = Duration::from_secs(2);
+
+/// An owner that gives one lease.
+struct Owner {
+    /// Time until a subtask is ready.
+    ready_after: Duration,
+    /// Time from a request to its answer.
+    latency: Duration,
+    /// Status of the answer to a heartbeat, unless it is lost.
+    status: Option<u16>,
+    has_given: AtomicBool,
+    /// Ends that were reported.
+    ends: UnboundedSender<Value>,
+}
+
+impl LeaseTransport for Owner {
+    fn worker(&self) -> String {
+        "here".to_owned()
+    }
+
+    fn post(
+        &self,
+        path: &'static str,
+        body: Vec<u8>,
+    ) -> BoxFuture<Result<(u16, Bytes), TransportError>> {
+        let body: Value = serde_json::from_slice(&body).unwrap();
+        let lasts = u64::try_from(LASTS.as_millis()).unwrap();
+        let (wait, answer) = match path {
+            "/v1/leases" if self.has_given.swap(true, Ordering::Relaxed) => {
+                (Duration::MAX, json!({}))
+            }
+            "/v1/leases" => (self.ready_after, json!({"leases": [lease()]})),
+            "/v1/leases/heartbeat" => {
+                let wait = self.status.map_or(Duration::MAX, |_| self.latency);
+                (wait, json!({"items": [{"status": self.status, "expires_in_ms": lasts}]}))
+            }
+            _ => {
+                self.ends.send(body["leases"][0].clone()).unwrap();
+                (self.latency, json!({"items": [{"status": 200}]}))
+            }
+        };
+        Box::pin(async move {
+            sleep(wait).await;
+            Ok((200, answer.to_string().into()))
+        })
+    }
+}
+
+fn lease() -> Value {
+    json!({
+        "id": "lease_1_0_j",
+        "job": JobId::new(JobNumber(1), 0, 0).to_string(),
+        "kind": "a",
+        "number": 0,
+        "keys": ["k"],
+        "shared_keys": [],
+        "attempt": 1,
+        "fence": 1,
+        "payload": 7,
+        "expires_at": "2026-01-01T00:00:00Z",
+        "expires_in_ms": u64::try_from(LASTS.as_millis()).unwrap(),
+    })
+}
+
+/// Starts a runner whose attempts take half of a lease. Returns it with the number of attempts that have begun, and the ends.
+fn start(
+    ready_after: Duration,
+    status: Option<u16>,
+) -> (LeaseRunner, Arc<AtomicU32>, UnboundedReceiver<Value>) {
+    let begun = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&begun);
+    let handler = FunctionHandler::new(move |_| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        async {
+            sleep(LASTS / 2).await;
+            Ok(RawValue::from_string("5".to_owned()).ok())
+        }
+    });
+    let runner = LeaseRunner::new(LeaseRunnerSettings { slots: 1, ..Default::default() });
+    runner.set_kinds([("a", &Kind::on_all_servers(LASTS, handler))]);
+    let (ends, reported) = unbounded_channel();
+    let latency = Duration::from_millis(50);
+    let has_given = AtomicBool::new(false);
+    runner.connect(Some(Arc::new(Owner { ready_after, latency, status, has_given, ends })));
+    (runner, begun, reported)
+}
+
+/// The time of a lease counts from the claim, which can have waited for longer.
+#[tokio::test(start_paused = true)]
+async fn an_attempt_whose_claim_has_waited_begins_and_is_not_cancelled() {
+    for ready_after in [Duration::from_millis(1), LASTS / 2, LASTS * 9 / 10, LASTS * 5] {
+        let (_runner, begun, mut reported) = start(ready_after, Some(200));
+        let end = reported.recv().await.unwrap();
+        assert_eq!((&end["result"], &end["error"]), (&json!(5), &Value::Null), "{ready_after:?}");
+        assert_eq!(begun.load(Ordering::Relaxed), 1);
+    }
+}
+
+/// As that of a process that stood still before it read the answer to its claim.
+#[tokio::test(start_paused = true)]
+async fn an_attempt_whose_lease_has_ended_does_not_begin() {
+    let (runner, begun, mut reported) = start(LASTS * 5, Some(409));
+    sleep(LASTS * 10).await;
+    runner.stop(Duration::from_secs(1)).await;
+    assert_eq!(begun.load(Ordering::Relaxed), 0);
+    assert!(reported.try_recv().is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_whose_attempt_has_not_begun_is_given_back_at_the_end() {
+    let (runner, begun, mut reported) = start(LASTS * 5, None);
+    sleep(LASTS * 6).await;
+    runner.stop(Duration::from_secs(1)).await;
+    assert_eq!(begun.load(Ordering::Relaxed), 0);
+    assert_eq!(reported.recv().await.unwrap()["release"], true);
+}
