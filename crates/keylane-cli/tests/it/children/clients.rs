@@ -1,16 +1,18 @@
-//! Clients of a server that is killed again and again: one submits jobs, one is a remote worker. Both
+//! Clients of servers that are killed again and again: one submits jobs, one is a remote worker. Both
 //! repeat a request that got no answer, at the next server.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::sync::{Condvar, Mutex, MutexGuard};
+use std::thread;
 
+use keylane_testkit::PAUSE;
 use serde_json::{Value, json};
 
 use super::dice::Dice;
+use super::subtasks::{act, payload};
 
 /// Number of keys of all subtasks.
 pub(crate) const KEYS: u64 = 6;
@@ -28,14 +30,15 @@ pub(crate) struct Clients {
 
 #[derive(Default)]
 struct State {
-    /// Life and address of the running server.
-    server: Option<(u64, String)>,
+    /// Lives and addresses of the running servers, and the number of requests so far, which they get in turns.
+    servers: Vec<(u64, String)>,
+    requests: usize,
     /// Number of the last accepted subtask of each key. They are numbered from 1.
     submitted: BTreeMap<String, u64>,
     /// Number of the last subtask of each key that has ended.
     ended: HashMap<String, u64>,
-    /// Subtasks of each key that remote workers run, or the server under a lease.
-    remote: HashMap<String, HashSet<u64>>,
+    /// Subtasks of each key that remote workers run, or a server under a lease.
+    leased: HashMap<String, HashSet<u64>>,
     /// Accepted jobs, with their numbers of subtasks.
     jobs: Vec<(String, usize)>,
     accepts_no_more: bool,
@@ -52,19 +55,34 @@ impl Clients {
         self.changed.notify_all();
     }
 
-    /// Names the running server, or says that there is none.
-    pub(crate) fn serve(&self, server: Option<(u64, String)>) {
-        self.change(|state| state.server = server);
+    /// Names the running servers with their lives.
+    pub(crate) fn serve(&self, servers: Vec<(u64, String)>) {
+        self.change(|state| state.servers = servers);
     }
 
     pub(crate) fn has_server(&self) -> bool {
-        self.state().server.is_some()
+        !self.state().servers.is_empty()
     }
 
-    pub(crate) fn ended(&self, key: &str, number: u64) {
+    pub(crate) fn ended(&self, places: &[(String, u64)]) {
         self.change(|state| {
-            let ended = state.ended.entry(key.to_owned()).or_default();
-            *ended = number.max(*ended);
+            for (key, number) in places {
+                let ended = state.ended.entry(key.clone()).or_default();
+                *ended = (*number).max(*ended);
+            }
+        });
+    }
+
+    /// Notes an accepted job and its subtasks, the keys and numbers of each.
+    pub(crate) fn accepted(&self, id: String, is_leased: bool, subtasks: &[Vec<(String, u64)>]) {
+        self.change(|state| {
+            state.jobs.push((id, subtasks.len()));
+            for (key, number) in subtasks.iter().flatten() {
+                if is_leased {
+                    state.leased.entry(key.clone()).or_default().insert(*number);
+                }
+                state.submitted.insert(key.clone(), *number);
+            }
         });
     }
 
@@ -83,27 +101,25 @@ impl Clients {
         state.submitted.iter().all(|(key, total)| state.ended.get(key) == Some(total))
     }
 
-    pub(crate) fn jobs(&self) -> Vec<(String, usize)> {
-        self.state().jobs.clone()
-    }
-
     pub(crate) fn submitted(&self) -> BTreeMap<String, u64> {
         self.state().submitted.clone()
     }
 
-    pub(crate) fn remote(&self, key: &str) -> HashSet<u64> {
-        self.state().remote.get(key).cloned().unwrap_or_default()
+    pub(crate) fn leased(&self, key: &str) -> HashSet<u64> {
+        self.state().leased.get(key).cloned().unwrap_or_default()
     }
 
     /// Waits for a server. Returns `None` at the end.
     fn server(&self) -> Option<(u64, String)> {
-        let is_down = |state: &mut State| state.server.is_none() && !state.is_over;
-        let state = self.changed.wait_while(self.state(), is_down).unwrap();
-        state.server.clone().filter(|_| !state.is_over)
+        let is_down = |state: &mut State| state.servers.is_empty() && !state.is_over;
+        let mut state = self.changed.wait_while(self.state(), is_down).unwrap();
+        state.requests += 1;
+        let next = state.requests % state.servers.len().max(1);
+        state.servers.get(next).cloned().filter(|_| !state.is_over)
     }
 
     /// Waits until more jobs are wanted. Returns false at the end.
-    fn wait_for_room(&self) -> bool {
+    pub(crate) fn wait_for_room(&self) -> bool {
         let is_full = |state: &mut State| {
             let submitted: u64 = state.submitted.values().sum();
             let ended: u64 = state.ended.values().sum();
@@ -114,55 +130,73 @@ impl Clients {
     }
 
     /// Sends a request until a server has answered it with anything but 503, which it does while it
-    /// starts.
-    fn send(
+    /// starts, or 507, if it could not write at that moment.
+    pub(crate) fn send(
         &self,
-        path: &str,
+        (method, path): (&str, &str),
         headers: &[(&str, String)],
         body: &str,
     ) -> Option<(u64, u16, Value)> {
         loop {
             let (life, address) = self.server()?;
-            match request(&address, "POST", path, headers, body) {
-                None | Some((503, _)) => {}
+            match request(&address, method, path, headers, body) {
+                None | Some((503 | 507, _)) => thread::sleep(PAUSE),
                 Some((status, answer)) => return Some((life, status, answer)),
             }
         }
     }
+
+    /// Checks that each accepted job has succeeded, with one result of each subtask.
+    pub(crate) fn check_books(&self) {
+        let jobs = self.state().jobs.clone();
+        for (id, total) in jobs {
+            let path = format!("/v1/jobs/{id}");
+            let wait = [("prefer", "wait=60".to_owned())];
+            let (_, _, job) = self.send(("GET", &path), &wait, "").unwrap();
+            assert_eq!(job["state"], "succeeded", "{job}");
+            let path = format!("{path}/results");
+            let (_, _, results) = self.send(("GET", &path), &[], "").unwrap();
+            let results = results["items"].as_array().unwrap();
+            let numbers: HashSet<u64> =
+                results.iter().map(|one| one["number"].as_u64().unwrap()).collect();
+            assert_eq!((results.len(), numbers.len()), (total, total), "{results:?}");
+        }
+    }
 }
 
-/// Submits jobs one after the other: of one kind, with one to three subtasks. So the subtasks of a key are accepted
-/// in the order of their numbers.
+/// Submits jobs one after the other: of one kind, with one to three subtasks, each of one key or two. So the subtasks of a key are
+/// accepted in the order of their numbers.
 pub(crate) fn submit(clients: &Clients, mut dice: Dice) {
     let mut numbers = BTreeMap::<String, u64>::new();
     let mut nth = 0;
     while clients.wait_for_room() {
         let kind = KINDS[dice.roll(4) as usize];
         let subtasks = (0..=dice.roll(3)).map(|_| {
-            let key = format!("k{}", dice.roll(KEYS));
-            let number = numbers.entry(key.clone()).or_default();
-            *number += 1;
-            (key, *number)
+            let first = dice.roll(KEYS);
+            let second = (first + 1 + dice.roll(KEYS - 1)) % KEYS;
+            let keys = if dice.roll(4) == 0 { vec![first, second] } else { vec![first] };
+            let next = |key: u64| {
+                let key = format!("k{key}");
+                let number = numbers.entry(key.clone()).or_default();
+                *number += 1;
+                (key, *number)
+            };
+            keys.into_iter().map(next).collect()
         });
-        let subtasks: Vec<_> = subtasks.collect();
-        let items: Vec<_> =
-            subtasks.iter().map(|(key, number)| json!({"key": key, "payload": number})).collect();
+        let subtasks: Vec<Vec<_>> = subtasks.collect();
+        let item = |places: &Vec<(String, u64)>| {
+            let keys: Vec<_> = places.iter().map(|(key, _)| key).collect();
+            json!({"keys": keys, "payload": payload(places)})
+        };
+        let items: Vec<_> = subtasks.iter().map(item).collect();
         let body = json!({"kind": kind, "subtasks": items}).to_string();
-        // A killed server may have accepted the job without an answer.
+        // A server that has ended may have accepted the job without an answer.
         let once = [("idempotency-key", format!("job-{nth}"))];
         nth += 1;
-        let (_, status, answer) = clients.send("/v1/jobs", &once, &body).unwrap();
+        let (_, status, answer) = clients.send(("POST", "/v1/jobs"), &once, &body).unwrap();
         assert!(status < 300, "{status} {answer}");
         let id = answer["id"].as_str().unwrap().to_owned();
-        clients.change(|state| {
-            state.jobs.push((id, subtasks.len()));
-            for (key, number) in subtasks {
-                if ["remote", "shared"].contains(&kind) {
-                    state.remote.entry(key.clone()).or_default().insert(number);
-                }
-                state.submitted.insert(key, number);
-            }
-        });
+        clients.accepted(id, ["remote", "shared"].contains(&kind), &subtasks);
     }
 }
 
@@ -170,13 +204,14 @@ pub(crate) fn submit(clients: &Clients, mut dice: Dice) {
 /// whatever server runs.
 pub(crate) fn run_remote(clients: &Clients, folder: &Path) {
     let ask = json!({"kinds": ["remote"], "max": 1, "wait_ms": 1000, "worker": "w"}).to_string();
-    while let Some((life, status, answer)) = clients.send("/v1/leases", &[], &ask) {
+    while let Some((life, status, answer)) = clients.send(("POST", "/v1/leases"), &[], &ask) {
         assert!(status < 300, "{status} {answer}");
         for lease in answer["leases"].as_array().unwrap_or(&Vec::new()) {
             act(folder, life, lease);
             let id = lease["id"].as_str().unwrap();
             let path = format!("/v1/leases/{id}/complete");
-            let Some((_, status, answer)) = clients.send(&path, &[], r#"{"result":1}"#) else {
+            let body = r#"{"result":1}"#;
+            let Some((_, status, answer)) = clients.send(("POST", &path), &[], body) else {
                 return;
             };
             // A repeated report of one that was accepted, or a lease that has ended meanwhile.
@@ -185,26 +220,8 @@ pub(crate) fn run_remote(clients: &Clients, folder: &Path) {
     }
 }
 
-/// Does what an attempt of a command does.
-fn act(folder: &Path, life: u64, lease: &Value) {
-    let number = |name: &str| lease[name].as_u64().unwrap_or_else(|| panic!("{lease}"));
-    let key = lease["keys"][0].as_str().unwrap_or_else(|| panic!("{lease}"));
-    let (fence, number) = (number("fence"), number("payload"));
-    let open =
-        |name: &str| OpenOptions::new().create(true).append(true).open(folder.join(name)).unwrap();
-    let say = |mut to: File, line: String| to.write_all(line.as_bytes()).unwrap();
-    let lock = open(&format!("lock-{key}"));
-    if lock.try_lock().is_err() {
-        say(open("overlap"), format!("{key} {number} {fence}\n"));
-    }
-    for step in ["begin", "end"] {
-        say(open(&format!("log-{key}")), format!("{step} {number} {life} {fence}\n"));
-        say(open("begun"), format!("0 {key} {number} {life} {step}\n"));
-    }
-}
-
 /// Sends a request on a connection of its own. Returns the status and the body, or `None` if no complete answer comes.
-pub(crate) fn request(
+fn request(
     address: &str,
     method: &str,
     path: &str,

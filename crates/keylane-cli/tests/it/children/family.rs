@@ -76,6 +76,11 @@ impl Family {
         self.begun.recv_timeout(PATIENCE).expect("no command has begun")
     }
 
+    /// The next line within this time, if there is one.
+    pub(crate) fn next_within(&self, time: Duration) -> Option<String> {
+        self.begun.recv_timeout(time).ok()
+    }
+
     /// Waits until no process of any command is left.
     #[track_caller]
     pub(crate) fn wait_until_gone(&mut self) {

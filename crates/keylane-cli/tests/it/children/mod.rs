@@ -2,6 +2,10 @@
 //! for.
 
 mod clients;
+#[cfg(all(feature = "postgres", target_os = "linux"))]
+mod cluster_faults;
+#[cfg(feature = "postgres")]
+mod cluster_inbox;
 mod consume;
 pub(crate) mod dice;
 pub(crate) mod family;
@@ -13,3 +17,4 @@ mod run_kills;
 mod run_resume_kills;
 mod serve;
 mod serve_kills;
+mod subtasks;
