@@ -5,6 +5,7 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
 /// A forwarder, which cuts its connections and accepts no more when it is dropped.
 #[derive(Debug)]
@@ -18,6 +19,8 @@ struct Shared {
     /// Port of this machine to which new connections lead.
     to: AtomicU16,
     has_ended: AtomicBool,
+    /// Time that bytes take in each direction.
+    latency: Duration,
     /// Number of connections so far.
     accepted: AtomicUsize,
     /// Whether the next answer of PostgreSQL to a commit is lost.
@@ -40,11 +43,21 @@ impl Forwarder {
     /// If there is no free port.
     #[must_use]
     pub fn start(to: u16) -> Self {
+        Self::start_with_latency(to, Duration::ZERO)
+    }
+
+    /// Starts as [`start`](Self::start) does. Bytes take this time in each direction, as between two machines.
+    ///
+    /// # Panics
+    /// As for [`start`](Self::start).
+    #[must_use]
+    pub fn start_with_latency(to: u16, latency: Duration) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
         let port = listener.local_addr().expect("it is bound").port();
         let shared = Arc::new(Shared {
             to: to.into(),
             has_ended: AtomicBool::new(false),
+            latency,
             accepted: AtomicUsize::new(0),
             loses_commit: AtomicBool::new(false),
             connections: Mutex::default(),
@@ -130,9 +143,18 @@ impl Shared {
             .expect("no panic")
             .push(Forwarded { ends, is_silent: Arc::clone(&is_silent) });
         let (silent, shared) = (Arc::clone(&is_silent), Arc::clone(self));
-        thread::spawn(move || copy(from_client, to_server, &silent, |_| false));
+        let latency = self.latency;
         thread::spawn(move || {
-            copy(from_server, to_client, &is_silent, |bytes| shared.loses(bytes))
+            copy(from_client, to_server, &silent, |_| {
+                thread::sleep(latency);
+                false
+            });
+        });
+        thread::spawn(move || {
+            copy(from_server, to_client, &is_silent, |bytes| {
+                thread::sleep(latency);
+                shared.loses(bytes)
+            });
         });
     }
 

@@ -1,5 +1,5 @@
 //! Three servers with one store in PostgreSQL meet one fault after the other: they are killed, suspended, stopped and drained, lose their connections
-//! or the answer to a commit, and the database is killed. Their clocks are minutes apart. The subtasks of a key run in order and
+//! or the answer to a commit, and the database is killed. Their clocks are minutes apart, and messages between them take as long as between machines. The subtasks of a key run in order and
 //! one at a time, those of several keys too, and no accepted subtask is lost, whichever server runs it. `KEYLANE_KILLS` says how
 //! many faults there are.
 
@@ -26,11 +26,14 @@ use crate::common::subcommand;
 /// Seconds by which the clock of each server is wrong.
 const SHIFTS: [i32; 3] = [0, 420, -660];
 
+/// Time of a message from one server to another, in each direction.
+const LATENCY: Duration = Duration::from_millis(15);
+
 /// Times from one fault to the next one. Another server takes over after five seconds.
 const TIMES: [u64; 6] = [100, 300, 1000, 2000, 3000, 8000];
 
 /// Faults, the first six of one server.
-const FAULTS: [&str; 9] = [
+const FAULTS: [&str; 10] = [
     "kill",
     "kill-with-guard",
     "suspend",
@@ -38,13 +41,15 @@ const FAULTS: [&str; 9] = [
     "drain",
     "silence",
     "cut",
+    "cut-from-others",
     "lose-commit",
     "database",
 ];
 
 /// A server, and the folder and connections that its successors have too.
 struct Node {
-    forwarder: Forwarder,
+    to_database: Forwarder,
+    from_others: Arc<Forwarder>,
     shift: i32,
     folder: String,
     running: Option<Running>,
@@ -71,13 +76,16 @@ impl Drop for Running {
 
 impl Node {
     fn start(&mut self, family: &Family, library: &Path, life: u64) {
-        let database = format!("postgres://keylane@127.0.0.1:{}/postgres", self.forwarder.port());
         let folder = &self.folder;
-        configure(
-            family,
-            life,
-            &format!("store = \"{database}?sslmode=disable\"\ndata_folder = \"{folder}\""),
+        let store = format!(
+            "store = \"postgres://keylane@127.0.0.1:{}/postgres?sslmode=disable\"\n\
+             data_folder = \"{folder}\"\nnode_address = \"{}\"",
+            self.to_database.port(),
+            self.address(),
         );
+        configure(family, life, &store);
+        // The port of its predecessor can be that of another program.
+        self.from_others.lead_to(1);
         let path = family.path(&format!("config-{life}.toml"));
         let log = OpenOptions::new().create(true).append(true).open(self.log()).unwrap();
         let mut command = subcommand("serve", ["--config", path.to_str().unwrap()]);
@@ -85,16 +93,24 @@ impl Node {
         let mut child = command.env("TMPDIR", family.folder()).stderr(log).spawn().unwrap();
         let address = Arc::new(Mutex::new(None));
         let (heard, stdout) = (Arc::clone(&address), child.stdout.take().unwrap());
+        let from_others = Arc::clone(&self.from_others);
         // It ends with the server.
         thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
                 if let Some(address) = line.strip_prefix("keylane: listening on http://") {
+                    let (_, port) = address.rsplit_once(':').unwrap();
+                    from_others.lead_to(port.parse().unwrap());
                     *heard.lock().unwrap() = Some(address.to_owned());
                 }
             }
         });
         self.running =
             Some(Running { child, life, address, is_suspended: false, has_begun: false });
+    }
+
+    /// The address at which the others reach it.
+    fn address(&self) -> String {
+        format!("http://127.0.0.1:{}", self.from_others.port())
     }
 
     fn log(&self) -> String {
@@ -150,7 +166,8 @@ impl Cluster {
         let output = output.expect("the linker of Rust programs is a C compiler");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let node = |(at, shift): (usize, i32)| Node {
-            forwarder: Forwarder::start(database.port()),
+            to_database: Forwarder::start(database.port()),
+            from_others: Arc::new(Forwarder::start_with_latency(1, LATENCY)),
             shift,
             folder: family.path(&format!("node-{at}")).to_str().unwrap().to_owned(),
             running: None,
@@ -197,7 +214,7 @@ impl Cluster {
     fn set_drained(&mut self, at: usize, is_drained: bool) {
         let Some((_, address)) = self.nodes[at].listening() else { return };
         let word = if is_drained { "drain" } else { "resume" };
-        let outcome = run_at(&address, &["nodes", word, &format!("http://{address}")]);
+        let outcome = run_at(&address, &["nodes", word, &self.nodes[at].address()]);
         if outcome.code == 0 {
             self.nodes[at].is_drained = is_drained;
         }
@@ -236,9 +253,10 @@ impl Cluster {
                 node.running = None;
             }
             "drain" => self.set_drained(at, true),
-            "silence" => node.forwarder.silence(),
-            "cut" => node.forwarder.cut(),
-            "lose-commit" => node.forwarder.lose_next_commit(),
+            "silence" => node.to_database.silence(),
+            "cut" => node.to_database.cut(),
+            "cut-from-others" => node.from_others.cut(),
+            "lose-commit" => node.to_database.lose_next_commit(),
             _ => {
                 self.database.kill();
                 self.database.restart();
