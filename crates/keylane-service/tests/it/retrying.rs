@@ -58,6 +58,30 @@ async fn what_was_cancelled_with_a_job_stays_so_when_only_the_failed_are_done_ag
     assert_eq!(client.wait(&id).await["counts"]["succeeded"], 3);
 }
 
+/// The operator's retry counts more than the delay, also after a restart.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_was_cancelled_before_the_end_of_its_delay_is_retried_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let (service, _stage) = start(folder.path()).await;
+    let (server, client) = serve(&service).await;
+    let body = json!({"kind": "act", "key": "k", "payload": "a", "delay_ms": 3_600_000});
+    let id = client.submit(&body.to_string()).await;
+    client.post(&format!("/v1/jobs/{id}/cancel"), "").await.accepted();
+    assert_eq!(client.wait(&id).await["state"], "cancelled");
+    client.post("/v1/keys/k/pause", "").await.expect(200);
+    let all = json!({"only": "unsuccessful"}).to_string();
+    client.post(&format!("/v1/jobs/{id}/retry"), &all).await.accepted();
+    server.stop(Duration::from_secs(5)).await;
+    service.stop(Duration::from_secs(5)).await;
+
+    let (service, mut stage) = start(folder.path()).await;
+    let (_server, client) = serve(&service).await;
+    client.post("/v1/keys/k/resume", "").await.expect(200);
+    assert_eq!(stage.next().await, "a");
+    stage.succeed("a");
+    assert_eq!(client.wait(&id).await["state"], "succeeded");
+}
+
 /// Kinds whose steps are on the stage, too.
 async fn start_with_steps(folder: &Path) -> (Service, Stage) {
     let (actors, stage) = stage();
