@@ -215,9 +215,11 @@ fn refused(world: &World, jobs: &[usize], status: StatusCode, answer: &Value) ->
     if is_transient(status) {
         return false;
     }
-    // The job that one of them waits for was removed; a batch is refused as a whole.
+    // The job that one of them waits for was removed, and is named; a batch is refused as a whole.
     assert_eq!(status, StatusCode::CONFLICT, "a submission is answered: {answer}");
-    let waiting = jobs.iter().find(|job| world.job(**job).after.is_some());
+    let names = |id: &str| answer["detail"].as_str().is_some_and(|detail| detail.contains(id));
+    let is_named = |job: usize| world.job(job).after.is_some_and(|after| names(&after.id));
+    let waiting = jobs.iter().find(|job| is_named(**job));
     let waiting = *waiting.unwrap_or_else(|| panic!("a submission is refused: {answer}"));
     for job in jobs {
         world.record(Event::Refused { job: *job, waiting });

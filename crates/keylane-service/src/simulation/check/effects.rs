@@ -102,6 +102,7 @@ impl State {
             return;
         }
         task.running = None;
+        task.releases += u32::from(end == RunEnd::Released);
         let is_known = !run.is_lease;
         task.end = Some(TaskEnd { end, at, awake, process, is_durable: false, is_known });
         task.has_succeeded |= is_known && end == RunEnd::Succeeded;

@@ -251,10 +251,10 @@ impl State {
         }
     }
 
-    /// Nothing begins before the job's time.
+    /// Nothing begins before the job's time. A retry begins at once.
     fn time(&self, run: Run) -> Option<String> {
         let (job, _) = self.both(run);
-        let at = job.run_at.filter(|at| job.highest + ROUNDING < *at)?;
+        let at = job.run_at.filter(|at| !job.is_retried && job.highest + ROUNDING < *at)?;
         Some(format!("begins at wall time {} and not {at}", job.highest))
     }
 

@@ -157,6 +157,8 @@ pub(super) struct Job {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Task {
     pub(super) starts: u32,
+    /// Number of them that a worker gave back and had not begun.
+    pub(super) releases: u32,
     /// Running attempt in the service, or lease whose work goes on.
     pub(super) running: Option<Run>,
     /// Steady time until which the last lease holds, unless it is reported or lost before.

@@ -19,7 +19,7 @@ impl State {
         if !keys.is_latest {
             wrong.push("asks for no replacement".to_owned());
         }
-        if task.starts > 0 && !self.jobs[job].is_retried {
+        if task.starts > task.releases && !self.jobs[job].is_retried {
             wrong.push("has run".to_owned());
         }
         if task.superseded_by.as_ref().is_some_and(|before| before != by) {
@@ -48,7 +48,8 @@ impl State {
     pub(super) fn may_be_superseded(&self, (job, number): (usize, usize)) -> bool {
         let Some(keys) = self.jobs[job].spec.subtasks.get(number) else { return false };
         // A retried subtask enters again as if it had never run.
-        let is_new = self.jobs[job].tasks[number].starts == 0 || self.jobs[job].is_retried;
+        let task = &self.jobs[job].tasks[number];
+        let is_new = task.starts == task.releases || self.jobs[job].is_retried;
         keys.is_latest && is_new && self.like((job, number)).next().is_some()
     }
 
