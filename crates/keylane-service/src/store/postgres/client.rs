@@ -60,9 +60,7 @@ impl DatabaseError {
     pub(super) fn why(&self) -> Arc<str> {
         match self {
             DatabaseError::Full => "the database is full".into(),
-            DatabaseError::NotOwner => {
-                "another node has taken the store over; this node must start again".into()
-            }
+            DatabaseError::NotOwner => "another node has taken the store over".into(),
             DatabaseError::Unavailable(why)
             | DatabaseError::Damaged(why)
             | DatabaseError::Other(why) => Arc::clone(why),
