@@ -110,26 +110,41 @@ fn request_of(schedule: u8, change: ScheduleChange) -> (&'static str, String, Op
 /// Records the jobs of all schedules.
 pub(super) async fn read(world: &World, api: &Api, random: &mut Random) {
     for schedule in 0..SCHEDULES {
-        let path = format!("/v1/schedules/s{schedule}");
-        let (status, view) = api.send(random, ("GET", &path), None, None).await;
-        if status == StatusCode::NOT_FOUND {
-            continue;
-        }
-        let (mut jobs, mut cursor) = (Vec::new(), String::new());
-        loop {
-            let path = format!("/v1/jobs?label=schedule:s{schedule}&limit=100{cursor}");
-            let (_, page) = api.send(random, ("GET", &path), None, None).await;
-            for job in page["items"].as_array().expect("a page has items") {
-                let moment: Timestamp =
-                    serde_json::from_value(job["labels"]["scheduled_for"].clone()).unwrap();
-                jobs.push((job["id"].as_str().unwrap().to_owned(), moment.0));
+        let mut before = fired(schedule, api, random).await;
+        while let Some(count) = before {
+            let jobs = jobs_of(schedule, api, random).await;
+            // Otherwise it has fired between the two requests.
+            let after = fired(schedule, api, random).await;
+            if after == before {
+                world.record(Event::Fired { schedule, jobs, fired: count });
+                break;
             }
-            match page["next_cursor"].as_str() {
-                Some(next) => cursor = format!("&cursor={next}"),
-                None => break,
-            }
+            before = after;
         }
-        let fired = view["fired"].as_u64().unwrap();
-        world.record(Event::Fired { schedule, jobs, fired });
+    }
+}
+
+/// Returns how often a schedule has fired; `None` if there is none.
+async fn fired(schedule: u8, api: &Api, random: &mut Random) -> Option<u64> {
+    let path = format!("/v1/schedules/s{schedule}");
+    let (status, view) = api.send(random, ("GET", &path), None, None).await;
+    (status != StatusCode::NOT_FOUND).then(|| view["fired"].as_u64().unwrap())
+}
+
+/// Returns the jobs of a schedule, each with the moment that it is for.
+async fn jobs_of(schedule: u8, api: &Api, random: &mut Random) -> Vec<(String, u64)> {
+    let (mut jobs, mut cursor) = (Vec::new(), String::new());
+    loop {
+        let path = format!("/v1/jobs?label=schedule:s{schedule}&limit=100{cursor}");
+        let (_, page) = api.send(random, ("GET", &path), None, None).await;
+        for job in page["items"].as_array().expect("a page has items") {
+            let moment: Timestamp =
+                serde_json::from_value(job["labels"]["scheduled_for"].clone()).unwrap();
+            jobs.push((job["id"].as_str().unwrap().to_owned(), moment.0));
+        }
+        match page["next_cursor"].as_str() {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => return jobs,
+        }
     }
 }
