@@ -97,8 +97,12 @@ impl SubtaskDispatcher {
         // in `refused`, so the health is checked too.
         let is_full = engine.refused.is_some()
             || matches!(*self.status.health(), StoreHealth::Full | StoreHealth::Unavailable);
+        let has_database = self.store.may_start_work();
+        if !std::mem::replace(&mut engine.has_database, has_database) && has_database {
+            engine.renew_leases(now);
+        }
         // The end of a lease could not be written either.
-        if !is_full {
+        if !is_full && has_database {
             self.leases.end_expired(engine, now);
         }
         self.leases.hand_granted(engine, now);
@@ -114,6 +118,7 @@ impl SubtaskDispatcher {
             engine.unwritten.effects.push(CommitEffect::Reserved { boot });
         }
         let may_start = !is_full
+            // Asked again: it is about this moment.
             && self.store.may_start_work()
             && engine.unwritten.effects.len() < MAX_UNWRITTEN;
         while may_start

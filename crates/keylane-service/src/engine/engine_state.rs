@@ -80,6 +80,8 @@ pub(super) struct EngineState {
     pub(super) is_writing: bool,
     /// Batch that was not written because the disk is full.
     pub(super) refused: Option<WriteBatch>,
+    /// Whether work could start, as far as the database counts, when the dispatcher looked last.
+    pub(super) has_database: bool,
     /// Remote workers that wait for work.
     pub(super) claimers: WorkClaims,
     /// Remote workers that have leases or claims, or were heard of lately.
@@ -177,6 +179,7 @@ impl EngineState {
             unwritten: WriteBatch::default(),
             is_writing: false,
             refused: None,
+            has_database: true,
             claimers: WorkClaims::default(),
             workers: WorkerTable::default(),
             next_expiry: None,
@@ -215,7 +218,7 @@ impl EngineState {
         clock.follow(step);
     }
 
-    /// Renews all leases when the disk has free space again: while it was full, no end of a lease could
+    /// Renews all leases when the disk has free space again, or the database answers: before, no end of a lease could
     /// be reported.
     pub(super) fn renew_leases(&mut self, now: Timestamp) {
         let held = self.running.values_mut().filter_map(|running| running.lease.as_mut());

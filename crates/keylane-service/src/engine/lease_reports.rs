@@ -56,19 +56,29 @@ pub(crate) type ReportResults = Vec<Result<(), RequestError>>;
 
 impl RemoteWorkers {
     /// Renews leases for a caller with this token, and records the progress of their attempts. Returns the result of each.
+    ///
+    /// A node that has lost the database renews none: another one may own the store by now, and gives a subtask to another worker when the lease is
+    /// over that this one has known. It counts from the takeover, which comes later than the last renewal here (`store/postgres/README.md`).
     pub(crate) fn heartbeat(
         &self,
         leases: &[(Option<f64>, String)],
         token: &WorkerToken,
-    ) -> Vec<Result<HeartbeatResponse, RequestError>> {
+    ) -> Result<Vec<Result<HeartbeatResponse, RequestError>>, RequestError> {
         let mut engine = self.state.lock();
         let mut results = Vec::with_capacity(leases.len());
         for part in leases.chunks(AT_ONCE) {
+            if !self.store.may_start_work() {
+                return Err(RequestError::StoreUnavailable(
+                    "the database does not answer, and another server may own the store by now; \
+                     leases are not extended"
+                        .into(),
+                ));
+            }
             let at = self.heard(token);
             results.extend(part.iter().map(|(progress, id)| beat(&mut engine, id, *progress, at)));
             MutexGuard::bump(&mut engine);
         }
-        results
+        Ok(results)
     }
 
     /// Ends a lease. Returns when that is on the disk.

@@ -40,7 +40,7 @@ async fn heartbeat(
     }
     let progress_of = |id: String| (progress.get(&id).copied(), id);
     let leases: Vec<_> = leases.into_iter().map(progress_of).collect();
-    let results = state.core.remote_workers.heartbeat(&leases, &worker_token(&caller));
+    let results = state.core.remote_workers.heartbeat(&leases, &worker_token(&caller))?;
     Ok(Json(HeartbeatResults { items: results.into_iter().map(extended).collect() }))
 }
 

@@ -85,7 +85,8 @@ async fn heartbeat(
     let HeartbeatRequest { progress } = read_optional_body(request).await?;
     progress.into_iter().try_for_each(|fraction| check_progress(fraction, "/progress"))?;
     let token = worker_token(&caller);
-    Ok(Json(state.core.remote_workers.heartbeat(&[(progress, id)], &token).remove(0)?))
+    let mut results = state.core.remote_workers.heartbeat(&[(progress, id)], &token)?;
+    Ok(Json(results.remove(0)?))
 }
 
 async fn complete(

@@ -36,7 +36,7 @@ pub(super) struct RunningLease {
     pub(super) ends: watch::Sender<Instant>,
     /// Moment of the next heartbeat.
     pub(super) next_beat: Instant,
-    /// Moment from which on an attempt begins only after another heartbeat.
+    /// Moment from which on the attempt begins only after a heartbeat.
     begins_until: Instant,
     /// The attempt, until it begins.
     pub(super) waiting: Option<LeasedAttempt>,
@@ -79,7 +79,10 @@ impl RunningLease {
             begins_until: asked,
             waiting: None,
         };
-        running.extend(asked, Duration::from_millis(lease.expires_in_ms));
+        let left = Duration::from_millis(lease.expires_in_ms);
+        running.extend(asked, left);
+        // Later it could end before the first heartbeat is answered.
+        running.begins_until = asked + left / 2;
         let keeps_log = kind.handler.keeps_log();
         let keys = |texts: Vec<String>| texts.iter().map(Key::new).collect();
         let state = lease.tracestate.unwrap_or_default();
@@ -113,10 +116,10 @@ impl RunningLease {
         self.ends.send_replace(asked + left);
         // Two heartbeats can be lost.
         self.next_beat = asked + left / 3;
-        self.begins_until = asked + left / 2;
+        self.begins_until = asked + left;
     }
 
-    /// Returns the attempt if it is to begin now: it has not begun, and the lease goes on for long enough that a heartbeat extends it in time.
+    /// Returns the attempt if it is to begin now: it has not begun, and the lease is held for sure.
     pub(super) fn take_attempt(&mut self) -> Option<LeasedAttempt> {
         self.waiting.take_if(|_| Instant::now() < self.begins_until)
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::common::cluster::{Owner, Waiting};
 use crate::common::{Client, text};
 use keylane_service::Kind;
-use keylane_service::handle::{Attempt, FunctionHandler, Handler};
+use keylane_service::handle::{Attempt, AttemptFailure, FunctionHandler, Handler};
 use keylane_service::http::{HttpSettings, Tokens};
 use keylane_testkit::{PAUSE, PostgresServer, or_skip};
 use serde_json::{Value, json};
@@ -153,4 +153,54 @@ async fn a_server_that_waits_is_stopped_after_its_attempts() {
     assert_eq!(owner.client.wait(&id).await["state"], "succeeded");
     drop(other);
     owner.stop().await;
+}
+
+/// Otherwise an attempt at a server that still reaches this owner would run beside its next one, at the owner that has taken over.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_owner_that_does_not_reach_its_database_extends_no_lease() {
+    const SHORT: Duration = Duration::from_secs(2);
+    let Some(mut database) = or_skip(PostgresServer::start()) else { return };
+    let (begun, cancelled) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let of_handler = (Arc::clone(&begun), Arc::clone(&cancelled));
+    let handler = FunctionHandler::new(move |attempt: Attempt| {
+        let (begun, cancelled) = of_handler.clone();
+        async move {
+            begun.notify_one();
+            attempt.cancelled.cancelled().await;
+            cancelled.notify_one();
+            Err(AttemptFailure::passing("it was cancelled"))
+        }
+    });
+    let kinds =
+        vec![("here", Kind::on_all_servers(SHORT, handler)), ("remote", Kind::leased(SHORT))];
+    let owner = Waiting::with_kinds(&database, HttpSettings::default(), kinds).await.start().await;
+    owner.client.submit(r#"{"kind":"here","payload":1}"#).await;
+    begun.notified().await;
+    let job = owner.client.submit(r#"{"kind":"remote","payload":1}"#).await;
+    let claim = r#"{"kinds":["remote"],"wait_ms":60000}"#;
+    let claimed = owner.client.post("/v1/leases", claim).await.expect(200).json();
+    let lease = claimed["leases"][0]["id"].as_str().unwrap().to_owned();
+
+    database.kill();
+    let refused = async {
+        let path = format!("/v1/leases/{lease}/heartbeat");
+        while owner.client.post(&path, "").await.status != 503 {
+            tokio::time::sleep(PAUSE).await;
+        }
+        cancelled.notified().await;
+    };
+    tokio::time::timeout(Duration::from_secs(60), refused).await.unwrap();
+
+    // The end of a worker that could not report it before counts.
+    database.restart();
+    let path = format!("/v1/leases/{lease}/complete");
+    loop {
+        let answer = owner.client.post(&path, r#"{"result":7}"#).await;
+        if answer.status == 204 {
+            break;
+        }
+        assert!(matches!(answer.status, 503 | 507), "{answer:?}");
+        tokio::time::sleep(PAUSE).await;
+    }
+    assert_eq!(owner.client.wait(&job).await["state"], "succeeded");
 }
