@@ -1,7 +1,7 @@
-//! Three servers with one store in PostgreSQL meet one fault after the other: they are killed, suspended, stopped and drained, lose their connections
-//! or the answer to a commit, and the database is killed. Their clocks are minutes apart, and messages between them take as long as between machines. The subtasks of a key run in order and
-//! one at a time, those of several keys too, and no accepted subtask is lost, whichever server runs it. `KEYLANE_KILLS` says how
-//! many faults there are.
+//! Three servers with one store in PostgreSQL meet one fault after the other: they are killed, suspended, stopped and drained, lose their
+//! connections or the answer to a commit, and the database is killed. Their clocks are minutes apart, and messages between them take as long as
+//! between machines. The subtasks of a key run in order and one at a time, those of several keys too, and no accepted subtask is lost, whichever
+//! server runs it. `KEYLANE_KILLS` says how many faults there are.
 
 use std::fs::{self, OpenOptions};
 use std::io::{BufRead, BufReader};

@@ -189,7 +189,8 @@ pub(crate) fn judge_overlaps(family: &Family, faults: &Faults) -> usize {
     text.lines().count()
 }
 
-/// Checks what the subtasks of a key have written, of which `total` were accepted. Returns the number of steps of attempts that another one had replaced.
+/// Checks what the subtasks of a key have written, of which `total` were accepted. Returns the number of steps of attempts that another one
+/// had replaced.
 ///
 /// A kill undoes ends that are not on the disk: the key continues behind those that are. So a later life may repeat
 /// subtasks, in their order. A leased subtask begins only when the end of its predecessor is on the disk, so
