@@ -4,26 +4,16 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::common::{feed, finish, subcommand};
+use crate::common::{build_library, feed, finish, subcommand};
 
 /// Maximum number of concurrent connections to `--listen`.
 const MAX_CONNECTIONS: usize = 64;
-
-/// Builds the library that simulates a failing disk.
-fn failing_disk(library: &Path) {
-    let source =
-        concat!(env!("CARGO_MANIFEST_DIR"), "/../keylane-stream/tests/data/failing_disk.c");
-    let mut compiler = Command::new("cc");
-    let output = compiler.args(["-shared", "-fPIC", "-o"]).arg(library).arg(source).output();
-    let output = output.expect("the linker of Rust programs is a C compiler");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-}
 
 /// Waits until the journal's write-ahead log has a record.
 fn is_written(folder: &Path, payload: &str) {
@@ -39,7 +29,7 @@ fn is_written(folder: &Path, payload: &str) {
 fn records_that_a_full_disk_refuses_are_named_and_the_journal_continues_with_free_space() {
     let folder = tempfile::tempdir().unwrap();
     let library = folder.path().join("failing_disk.so");
-    failing_disk(&library);
+    build_library("../keylane-stream/tests/data/failing_disk.c", &library);
     let failure = folder.path().join("failure");
     let command = |name: &str, words: &[&str]| {
         let mut command = subcommand(name, words);

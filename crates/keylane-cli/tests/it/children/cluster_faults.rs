@@ -6,7 +6,7 @@
 use std::fs::{self, OpenOptions};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::Child;
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ use super::family::{Family, end_by, kill_with_guard};
 use super::serve_kills::kills_or;
 use super::subtasks::{Faults, Step, configure, judge, judge_overlaps};
 use crate::common::served::run_at;
-use crate::common::subcommand;
+use crate::common::{build_library, subcommand};
 
 /// Seconds by which the clock of each server is wrong.
 const SHIFTS: [i32; 3] = [0, 420, -660];
@@ -160,11 +160,7 @@ impl Cluster {
     fn new(database: PostgresServer, clients: Arc<Clients>) -> Self {
         let family = Family::new();
         let library = family.path("shifted_clock.so");
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/shifted_clock.c");
-        let mut compiler = Command::new("cc");
-        let output = compiler.args(["-shared", "-fPIC", "-o"]).arg(&library).arg(source).output();
-        let output = output.expect("the linker of Rust programs is a C compiler");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        build_library("tests/data/shifted_clock.c", &library);
         let node = |(at, shift): (usize, i32)| Node {
             to_database: Forwarder::start(database.port()),
             from_others: Arc::new(Forwarder::start_with_latency(1, LATENCY)),
@@ -180,15 +176,7 @@ impl Cluster {
         Cluster { database, nodes, family, clients, library, lives: 0, dice, faults, counts }
     }
 
-    /// Starts each server that does not run.
-    fn start_all(&mut self) {
-        for node in self.nodes.iter_mut().filter(|node| node.running.is_none()) {
-            self.lives += 1;
-            node.start(&self.family, &self.library, self.lives);
-        }
-    }
-
-    /// Ends what earlier faults have left, each with this chance in ten.
+    /// Starts servers and ends what earlier faults have left, each with this chance in ten.
     fn restore(&mut self, chance: u64) {
         for at in 0..self.nodes.len() {
             let restores = self.dice.roll(10) < chance;
@@ -344,7 +332,7 @@ fn servers_that_meet_faults_keep_order_and_lose_nothing() {
     let of_worker = Arc::clone(&clients);
     let worker = thread::spawn(move || run_remote(&of_worker, &folder));
 
-    cluster.start_all();
+    cluster.restore(10);
     for _ in 0..kills_or(8) {
         let time = TIMES[cluster.dice.roll(TIMES.len() as u64) as usize];
         cluster.work(Duration::from_millis(time));

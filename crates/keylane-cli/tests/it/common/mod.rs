@@ -63,6 +63,15 @@ pub(crate) fn subcommand<A: AsRef<OsStr>>(
     command
 }
 
+/// Builds a library that is to be loaded before a program (`LD_PRELOAD`). The source is relative to this package.
+pub(crate) fn build_library(source: &str, library: &Path) {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(source);
+    let mut compiler = Command::new("cc");
+    let output = compiler.args(["-shared", "-fPIC", "-o"]).arg(library).arg(source).output();
+    let output = output.expect("the linker of Rust programs is a C compiler");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
 /// Runs it to its end with `input` on standard input.
 pub(crate) fn run(words: &[&str], input: impl AsRef<[u8]>) -> Outcome {
     feed(keylane(words), input.as_ref())
