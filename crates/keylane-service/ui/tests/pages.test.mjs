@@ -742,16 +742,20 @@ describe("failures, allocation, server", () => {
       await page.getByText(/ in intervals of 1 min$/).waitFor();
       const later = page.getByRole("button", { name: "Later" });
       assert.ok(await later.isDisabled());
+      const hint = page.locator(".page-head .hint");
+      const latest = await hint.textContent();
       await page.getByRole("button", { name: "Earlier" }).click();
       await until(() => new URL(page.url()).hash.includes("to="), "the address has the end");
+      // The address changes at the click, the words when the answer has come.
+      await until(async () => (await hint.textContent()) !== latest, "the earlier period is shown");
       const address = page.url();
-      const words = await page.locator(".page-head .hint").textContent();
+      const words = await hint.textContent();
       await page.getByRole("button", { name: "7 days" }).click();
       await page.getByText(/ in intervals of 15 min$/).waitFor();
       await page.goto("about:blank");
       await page.goto(address);
       await page.getByText(/ in intervals of 1 min$/).waitFor();
-      assert.equal(await page.locator(".page-head .hint").textContent(), words);
+      assert.equal(await hint.textContent(), words);
       await page.getByRole("button", { name: "Now" }).click();
       await until(() => !page.url().includes("to="), "the period ends now");
     }));

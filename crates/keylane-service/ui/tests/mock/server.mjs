@@ -2,6 +2,7 @@
 
 import { createServer } from "node:http";
 import { readFile } from "node:fs/promises";
+import { setTimeout } from "node:timers/promises";
 import { dirname, extname, join, normalize } from "node:path";
 import { fileURLToPath } from "node:url";
 
@@ -30,6 +31,7 @@ export async function startMock({ scene = "few", port = 0, token, readOnly = fal
     streams: new Set(),
     sockets: new Set(),
     requests: [],
+    answering: 0,
   };
   const server = createServer((request, response) => answer(state, request, response));
   server.on("connection", (socket) => {
@@ -73,13 +75,23 @@ async function answer(state, request, response) {
     if (request.method !== "GET" && fetchSite && !["same-origin", "none"].includes(fetchSite))
       throw new Refused(403, "cross-site", "Changes come from this page only.");
     if (url.pathname === "/v1/events") return events(state, request, response, url);
-    const [status, body, headers] = route(state, request.method, url, await readBody(request));
+    const payload = await readBody(request);
+    state.answering += 1;
+    response.on("close", () => (state.answering -= 1));
+    await latency();
+    const [status, body, headers] = route(state, request.method, url, payload);
+    await latency();
     send(response, status, body, headers);
   } catch (error) {
     if (!(error instanceof Refused)) console.error(error);
     problem(response, error, url.pathname);
   }
 }
+
+const MAX_LATENCY_MS = Number(process.env.KEYLANE_UI_LATENCY_MS ?? 0);
+
+/** Half of the time that an answer takes, so that its effect comes at a random moment of it. */
+const latency = () => setTimeout((Math.random() * MAX_LATENCY_MS) / 2);
 
 async function file(path, response) {
   const name = path === "/" ? "index.html" : path.replace(/^\/ui\//, "");
