@@ -94,6 +94,7 @@ mod message_handler;
 pub mod observe;
 mod order;
 mod pool;
+mod prefetch;
 mod retry;
 mod run;
 #[cfg(all(test, shuttle))]

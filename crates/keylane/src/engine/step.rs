@@ -45,7 +45,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             } else {
                 PendingWakeups::default()
             };
-            self.unlock_and_release(lanes);
+            self.unlock_and_release(lanes, None);
             if CHECKED {
                 self.set_timers(shard, wakeups);
             }
@@ -134,7 +134,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         if held.is_none() {
             self.ready_shards.set_load(shard, lanes.about_left());
         }
-        self.unlock_and_release(lanes);
+        self.unlock_and_release(lanes, held.as_ref());
         // A key's own drop is user code.
         drop_catch_unwind(left);
         if CHECKED {
@@ -158,7 +158,14 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Ends a section in which a task may have ended. If submitters wait for permits, they get
     /// those of the ended tasks.
     #[inline(always)]
-    fn unlock_and_release(&self, mut lanes: LockedLanes<'_, K, X::Work>) {
+    fn unlock_and_release(
+        &self,
+        mut lanes: LockedLanes<'_, K, X::Work>,
+        held: Option<&HeldLanes<K, X::Work>>,
+    ) {
+        if let Some(work) = lanes.upcoming(held) {
+            X::prefetch(work);
+        }
         let freed = if self.admission.has_waiters() { lanes.take_ended() } else { 0 };
         drop(lanes);
         if freed != 0 {

@@ -5,6 +5,8 @@ use std::collections::VecDeque;
 use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut};
 
+use crate::prefetch::{prefetch, prefetch_to_write};
+
 /// Entries per segment. At 64 bytes an entry, a segment is a page: the allocator is called once for
 /// 64 tasks, and a producer and a worker that share a queue contend for a cache line once in a
 /// while rather than at every task.
@@ -162,6 +164,12 @@ impl<T> DrainQueue<T> {
         }
     }
 
+    /// Returns the entry at this distance behind the oldest one, unless it is in another segment.
+    #[inline(always)]
+    pub(crate) fn ahead(&self, distance: usize) -> Option<&T> {
+        self.front.as_ref()?.ahead(distance)
+    }
+
     /// Moves all entries from `inbox` behind those that are here. Spare segments go the other way,
     /// to where they will be filled.
     pub(crate) fn take_from(&mut self, inbox: &mut FillQueue<T>) {
@@ -286,11 +294,17 @@ impl<T> QueueSegment<T> {
 
     #[inline(always)]
     fn front(&self) -> Option<&T> {
-        if self.is_empty() {
+        self.ahead(0)
+    }
+
+    #[inline(always)]
+    fn ahead(&self, distance: usize) -> Option<&T> {
+        let at = self.head + distance;
+        if at >= self.tail {
             return None;
         }
         // SAFETY: the entry lies between `head` and `tail`, so it has been written and not read.
-        Some(unsafe { self.entries[self.head].assume_init_ref() })
+        Some(unsafe { self.entries[at].assume_init_ref() })
     }
 
     #[inline(always)]
@@ -322,36 +336,6 @@ impl<T> QueueSegment<T> {
         // SAFETY: the entries between `head` and `tail` have been written and not read.
         entries.iter().map(|entry| unsafe { entry.assume_init_ref() })
     }
-}
-
-/// Prefetches the cache line of a value that will be read soon.
-#[inline(always)]
-fn prefetch<T>(value: &T) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a prefetch of any address reads nothing and never faults.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(value).cast()) }
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = value;
-}
-
-/// Prefetches the cache line of a value that will be written soon.
-#[inline(always)]
-fn prefetch_to_write<T>(value: &T) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a prefetch of any address changes nothing and never faults; a processor that lacks
-    // the instruction executes it as a no-op.
-    unsafe {
-        std::arch::asm!(
-            "prefetchw [{0}]",
-            in(reg) std::ptr::from_ref(value),
-            options(nostack, preserves_flags, readonly)
-        );
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = value;
 }
 
 impl<T> Drop for QueueSegment<T> {
@@ -386,6 +370,7 @@ mod tests {
                 expected += 1;
             }
             assert_eq!(backlog.is_empty(), next == expected);
+            assert!(backlog.ahead(3).is_none_or(|&entry| entry == expected + 3));
             assert!(backlog.iter().copied().eq(expected..next));
             let (len, about) = (backlog.len(), backlog.about_len());
             assert!(about >= len && (len != 0 || about == 0), "{about} for {len}");

@@ -21,6 +21,11 @@ impl<K: Key> Execute<K> for ClosureExecutor {
         TaskBody::run_in_slot(work, ctx);
     }
 
+    #[inline(always)]
+    fn prefetch(work: &TaskBody) {
+        work.prefetch();
+    }
+
     fn fail(work: TaskBody, payload: KeyPanic) {
         work.fail(payload);
     }

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use super::context::KeepValueContext;
 use super::{ExecContext, Turn};
 use crate::order::SlotRef;
+use crate::prefetch::prefetch_shared_to_write;
 use crate::unwind::{KeyPanic, drop_catch_unwind};
 
 /// Inline capacity, in words: fits the captures of most closures, and an entry fits one cache line.
@@ -23,6 +24,9 @@ type BodyWords = [MaybeUninit<usize>; WORDS];
 
 /// Body that a worker can run once.
 pub(crate) trait RunBody: Send + 'static {
+    /// Whether the first word of the value is the address of memory that `run` uses.
+    const BEGINS_WITH_ADDRESS: bool = false;
+
     fn run(self, ctx: &mut dyn ExecContext);
 
     /// Name of the task, if it has a handle.
@@ -90,6 +94,8 @@ const _: fn() = || {
 };
 
 struct Vtable {
+    /// [`RunBody::BEGINS_WITH_ADDRESS`].
+    begins_with_address: bool,
     /// Moves the value out of the words and runs it.
     run: unsafe fn(*mut BodyWords, &mut dyn ExecContext),
     /// Drops the value in the words.
@@ -111,6 +117,7 @@ impl<R: RunBody> BodyVtable<R> {
     const FITS: bool =
         size_of::<R>() <= size_of::<BodyWords>() && align_of::<R>() <= align_of::<BodyWords>();
     const VTABLE: Vtable = Vtable {
+        begins_with_address: R::BEGINS_WITH_ADDRESS,
         run: Self::run,
         drop: Self::drop,
         supersede: Self::supersede,
@@ -164,9 +171,12 @@ impl<R: RunBody> BodyVtable<R> {
 }
 
 /// Value that is too large for the words.
+#[repr(transparent)]
 struct BoxedBody<R>(Box<R>);
 
 impl<R: RunBody> RunBody for BoxedBody<R> {
+    const BEGINS_WITH_ADDRESS: bool = true;
+
     fn run(self, ctx: &mut dyn ExecContext) {
         self.0.run(ctx);
     }
@@ -219,13 +229,17 @@ impl<T: Send + Sync + 'static> RunBody for BodyWith<T> {
 }
 
 /// Body of a task with a handle.
+#[repr(C)]
 struct SharedBody {
+    /// Address of the task.
     name: usize,
     /// Task, until it runs.
     task: Option<Arc<dyn RunSharedBody>>,
 }
 
 impl RunBody for SharedBody {
+    const BEGINS_WITH_ADDRESS: bool = true;
+
     fn run(mut self, ctx: &mut dyn ExecContext) {
         if let Some(task) = self.task.take() {
             task.run(ctx);
@@ -304,6 +318,17 @@ impl TaskBody {
         // SAFETY: `store` put the value there for this vtable, and it is there until `run` or
         // `drop` consume the body.
         unsafe { (self.vtable.is_a)(&self.words, kind) }
+    }
+
+    /// Asks for the memory of a value that is not in the words. Another processor has written it, and
+    /// its transfer takes longer than a tiny task.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self) {
+        if self.vtable.begins_with_address {
+            // SAFETY: the value in the words begins with an address, as its type says.
+            let address = unsafe { self.words.as_ptr().cast::<*const u8>().read() };
+            prefetch_shared_to_write(address);
+        }
     }
 
     /// Discards the body, notifies its handle, and then ends `turn`.

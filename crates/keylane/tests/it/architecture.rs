@@ -23,12 +23,14 @@ const ARROWS: [(&str, &str); 4] = [
 ];
 
 /// Modules that are not stages, and that stages may use.
-const BELOW_THE_STAGES: [&str; 5] = ["sync", "error", "key_state", "retry", "unwind"];
+const BELOW_THE_STAGES: [&str; 6] = ["sync", "error", "key_state", "prefetch", "retry", "unwind"];
 
 /// What may be named outside of sync.rs all the same: nothing that a protocol depends on.
-const HARMLESS: [(&str, &str); 4] = [
+const HARMLESS: [(&str, &str); 5] = [
     // How many futures run at a time is counted where they run; no lane and no slot depends on it.
     ("complete/future.rs", "tokio::sync::Semaphore"),
+    // Models keep no spare cells, whose exchange outlives a run.
+    ("complete/spare_cells.rs", "std::sync::{Arc, Mutex, PoisonError}"),
     // A thread that only looks, and takes part in no protocol.
     ("observe/stall_watch.rs", "std::thread::JoinHandle"),
     ("observe/stall_watch.rs", "std::thread::Builder"),

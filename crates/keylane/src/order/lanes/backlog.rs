@@ -2,7 +2,12 @@
 //! inbox.
 
 use super::*;
+use crate::prefetch::prefetch;
 use crate::unwind::drop_catch_unwind;
+
+/// Distance, in entries, at which the memory of a task is asked for: a few tiny tasks take as long as
+/// the transfer from the submitter's processor.
+const UPCOMING: usize = 4;
 
 impl<K: Eq + Clone, W> Lanes<K, W> {
     pub(crate) fn wants_refill(&self) -> bool {
@@ -36,6 +41,24 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             && self.is_next(slot)
         {
             self.pin_next(inbox, slot);
+        }
+    }
+
+    /// Returns the work of a task that is likely to run soon, after the one that has `held`.
+    #[inline(always)]
+    pub(crate) fn upcoming(&self, held: Option<&HeldLanes<K, W>>) -> Option<&W> {
+        if let Some(&HeldLanes::Lane(slot)) = held {
+            let waiting = &self.lanes[slot].waiting;
+            if let Some(later) = waiting.get(2 * UPCOMING) {
+                prefetch(later);
+            }
+            if let Some(LaneEntry::Task { work, .. }) = waiting.get(UPCOMING) {
+                return Some(work);
+            }
+        }
+        match self.backlog.ahead(UPCOMING)? {
+            InboxEntry::Single { work, .. } | InboxEntry::Free { work, .. } => Some(work),
+            _ => None,
         }
     }
 
