@@ -7,6 +7,7 @@ mod handle;
 mod models;
 mod outcome;
 mod retry_task;
+mod spare_cells;
 mod task_cell;
 mod task_fn;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Instant;
 
-use super::{Outcome, PanicPayload, TaskFn};
+use super::{Outcome, PanicPayload, TaskFn, spare_cells};
 use crate::run::{
     CancelFlag, ExecContext, RunSharedBody, Turn, TurnResult, lend_cancel_flag, name_of,
     with_current_flag,
@@ -90,6 +90,16 @@ impl<T, E, F> TaskCell<T, E, F> {
             completed: Condvar::new(),
             cancel: AtomicBool::new(false),
         }
+    }
+
+    /// Returns a shared cell, in the memory of an ended task if there is any.
+    pub(crate) fn shared(body: F) -> Arc<Self>
+    where
+        T: Send + 'static,
+        E: Send + 'static,
+        F: Send + 'static,
+    {
+        spare_cells::reuse_or_allocate(TaskCell::new(body))
     }
 
     /// Returns whether the handle has asked the body to stop.
@@ -293,7 +303,10 @@ where
             }
         };
         match only_owner(&mut cell) {
-            Some(cell) => cell.complete_unobserved(outcome),
+            Some(last) => {
+                last.complete_unobserved(outcome);
+                spare_cells::keep(cell);
+            }
             None => cell.complete(outcome),
         }
     }

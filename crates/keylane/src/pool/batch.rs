@@ -1,7 +1,6 @@
 //! Submits many tasks in one pass.
 
 use std::hash::BuildHasher;
-use std::sync::Arc;
 
 use super::Pool;
 use crate::complete::{Handle, InfallibleFn, TakeWork, TaskCell};
@@ -61,7 +60,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     {
         let mut cells = Vec::new();
         let bodies = batch.into_iter().map(|(keys, work)| {
-            let cell = Arc::new(TaskCell::new(InfallibleFn(work)));
+            let cell = TaskCell::shared(InfallibleFn(work));
             cells.push(cell.clone());
             (keys.into_claims(), ReadyWork(TaskBody::shared(cell)))
         });

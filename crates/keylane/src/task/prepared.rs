@@ -45,7 +45,7 @@ impl<W, T: Send + 'static, E: Send + 'static> PreparedWork<W, T, E> {
     where
         F: TaskFn<T, E, Work = W> + Send + 'static,
     {
-        PreparedWork::new(Arc::new(TaskCell::new(body)))
+        PreparedWork::new(TaskCell::shared(body))
     }
 
     pub(super) fn retrying(body: W, retry: Retry) -> Self
