@@ -9,6 +9,7 @@
 //! only this job, the scheduler has nothing to choose, and the worker runs the subtask itself
 //! (`run/stretch.rs`).
 
+mod blocked;
 mod builder;
 mod core;
 mod fold;

@@ -13,11 +13,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 
 use keylane_allocate::{End, JobId, JobProgress, Take};
-use slab::Slab;
 
+use super::blocked::BlockedSubtasks;
 #[cfg(feature = "tokio")]
 use super::future_slots::JobFutures;
-use super::keyed_subtask::{KeyedSubtask, OnGranted};
+use super::keyed_subtask::{KeyedSubtask, OnGranted, SharedJob};
 use super::options::OnError;
 use super::shared_batch::SharedBatch;
 use super::sink::{JobEnding, OnPanic, OutcomeSink};
@@ -48,7 +48,7 @@ pub(super) struct JobCore<K, I, F, T, E> {
     /// Splitter, unless a worker has it.
     source: Mutex<SourceSlot<JobSource<K, I, F>>>,
     /// Subtasks that wait in the lanes, by index.
-    blocked: Mutex<Slab<BlockedSubtask<F>>>,
+    blocked: BlockedSubtasks<F>,
     /// Subtasks that wait for a worker only, in the order in which they became ready.
     granted: Mutex<VecDeque<GrantedSubtask<F>>>,
     /// Batches that workers are running.
@@ -68,16 +68,6 @@ pub(super) struct JobCore<K, I, F, T, E> {
     /// Final progress.
     last: Mutex<Option<JobProgress>>,
     results: PhantomData<fn() -> (T, E)>,
-}
-
-/// Subtask that waits in the lanes.
-enum BlockedSubtask<F> {
-    /// Waiting. Exits: removed, when its keys are granted; `Dropping`, when the job is cancelled.
-    Waiting(NumberedSubtask<F>),
-    /// The thread that has cancelled the job drops the captures, then removes this entry and ends
-    /// its turns: that of the entry, if a worker has reached it meanwhile; and that of an earlier
-    /// entry with the same index, if it was reached late.
-    Dropping(Vec<Turn>),
 }
 
 /// Slot of the splitter, which one worker at a time takes.
@@ -127,7 +117,7 @@ where
             id: Mutex::new(None),
             cancelled: Arc::new(AtomicBool::new(false)),
             source: Mutex::new(SourceSlot::Here(source)),
-            blocked: Mutex::new(Slab::new()),
+            blocked: BlockedSubtasks::new(),
             granted: Mutex::new(VecDeque::new()),
             batches: Mutex::default(),
             stolen: AtomicU64::new(0),
@@ -171,7 +161,7 @@ where
         };
         drop(slot);
         drop_catch_unwind(source);
-        self.drop_blocked();
+        self.blocked.drop_all();
         let batches = self.batches.lock().clone();
         batches.iter().for_each(|batch| batch.drop_all());
         let granted = std::mem::take(&mut *self.granted.lock());
@@ -194,64 +184,6 @@ where
         let id = *self.id.lock();
         if let (Some(control), Some(id)) = (self.control.upgrade(), id) {
             control.ready(id);
-        }
-    }
-
-    /// Takes the subtask at this index, unless the job was cancelled.
-    fn take_blocked(&self, index: usize) -> Option<NumberedSubtask<F>> {
-        let mut blocked = self.blocked.lock_politely();
-        match blocked.get(index)? {
-            BlockedSubtask::Dropping(_) => None,
-            BlockedSubtask::Waiting(_) => match blocked.remove(index) {
-                BlockedSubtask::Waiting(subtask) => Some(subtask),
-                BlockedSubtask::Dropping(_) => unreachable!("the entry was checked above"),
-            },
-        }
-    }
-
-    /// Drops the subtasks in the lanes of a cancelled job. The turn of each ends after its captures
-    /// are dropped, whether a worker has reached it by then or not.
-    fn drop_blocked(&self) {
-        let mut waiting = Vec::new();
-        for (index, entry) in self.blocked.lock().iter_mut() {
-            match std::mem::replace(entry, BlockedSubtask::Dropping(Vec::new())) {
-                BlockedSubtask::Waiting(subtask) => waiting.push((index, subtask)),
-                // Another thread drops this one.
-                dropping => *entry = dropping,
-            }
-        }
-        for (index, subtask) in waiting {
-            self.drop_subtask(index, subtask);
-        }
-        let mut blocked = self.blocked.lock();
-        if blocked.is_empty() {
-            // Frees the memory too.
-            *blocked = Slab::new();
-        }
-    }
-
-    /// Drops a subtask of a cancelled job, then ends the turn of its entry.
-    fn drop_subtask(&self, index: usize, subtask: NumberedSubtask<F>) {
-        drop_catch_unwind(subtask);
-        let dropped = self.blocked.lock().try_remove(index);
-        // Dropped after the lock is released, because the end of a turn takes other locks.
-        drop(dropped);
-    }
-
-    /// Ends the turn of an entry whose subtask was cancelled, when the captures are dropped.
-    fn end_when_dropped(&self, index: usize, ctx: &mut dyn ExecContext) {
-        if !self.blocked.lock().contains(index) {
-            return;
-        }
-        // Created before the lock is taken, because this takes another lock.
-        let turn = ctx.keep_turn();
-        let mut blocked = self.blocked.lock();
-        match blocked.get_mut(index) {
-            Some(BlockedSubtask::Dropping(turns)) => turns.push(turn),
-            _ => {
-                drop(blocked);
-                drop(turn);
-            }
         }
     }
 
@@ -327,8 +259,8 @@ where
     E: Send + 'static,
 {
     fn granted(&self, index: usize, ctx: &mut dyn ExecContext) {
-        let Some(subtask) = self.take_blocked(index) else {
-            return self.end_when_dropped(index, ctx);
+        let Some(subtask) = self.blocked.take(index) else {
+            return self.blocked.end_when_dropped(index, || ctx.keep_turn());
         };
         if !F::IS_FUTURE && ctx.begin_subtask(self) {
             return self.run_in_lane(subtask, ctx);
@@ -346,7 +278,7 @@ where
     }
 
     fn failed(&self, index: usize, payload: KeyPanic) {
-        let Some((number, subtask)) = self.take_blocked(index) else {
+        let Some((number, subtask)) = self.blocked.take(index) else {
             return drop_catch_unwind(payload);
         };
         drop_catch_unwind(subtask);

@@ -17,6 +17,27 @@ pub(super) trait OnGranted: Send + Sync {
     fn failed(&self, index: usize, payload: KeyPanic);
 }
 
+/// Owner of a job for several entries, so that they count their owners apart from all others: at a
+/// count for all, the splitter and the workers would meet at each subtask.
+pub(super) struct SharedJob<J>(Arc<J>);
+
+impl<J: OnGranted + 'static> SharedJob<J> {
+    /// Returns an owner for this number of entries.
+    pub(super) fn for_entries(job: Arc<J>, entries: usize) -> Arc<dyn OnGranted> {
+        if entries == 1 { job } else { Arc::new(SharedJob(job)) }
+    }
+}
+
+impl<J: OnGranted> OnGranted for SharedJob<J> {
+    fn granted(&self, index: usize, ctx: &mut dyn ExecContext) {
+        self.0.granted(index, ctx);
+    }
+
+    fn failed(&self, index: usize, payload: KeyPanic) {
+        self.0.failed(index, payload);
+    }
+}
+
 /// Entry of a subtask in the lanes. The job owns the subtask itself, and drops it when it is
 /// cancelled; the entry then keeps the position, so that no later task overtakes.
 pub(crate) struct KeyedSubtask {

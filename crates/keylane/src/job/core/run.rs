@@ -88,7 +88,7 @@ where
             // Running futures count as waiting too, but only the scheduler knows their number.
             return 1;
         }
-        let waiting = self.blocked.lock_politely().len();
+        let waiting = self.blocked.len();
         usize::try_from(self.max_waiting).unwrap_or(usize::MAX).saturating_sub(waiting).max(1)
     }
 
@@ -105,6 +105,7 @@ where
         if more != 0 {
             ctx.subtasks_announced(more as u64);
         }
+        let owner = SharedJob::for_entries(self.me(), more + 1);
         // The last one is that of the assignment. So the worker counts as running while it calls the splitter.
         let mut next = first;
         for left in (0..more).rev() {
@@ -112,7 +113,7 @@ where
                 self.put_back(source);
                 return Some(BatchReport::ended(End::Waits));
             };
-            self.enqueue_blocked(claims, index, ctx);
+            self.enqueue_blocked(claims, (owner.clone(), index), ctx);
             next = match catch_unwind(AssertUnwindSafe(|| source.pull_one())) {
                 Ok(Some(subtask)) => subtask,
                 Ok(None) => {
@@ -131,7 +132,7 @@ where
             }
         };
         self.put_back(source);
-        let report = self.enqueue(next, ctx);
+        let report = self.enqueue(next, owner, ctx);
         // Only now may another worker call the splitter, so that the next subtask comes after these.
         ctx.split(exhausted);
         report
@@ -142,6 +143,7 @@ where
     fn enqueue(
         &self,
         subtask: ClaimedSubtask<K, F>,
+        owner: Arc<dyn OnGranted>,
         ctx: &mut dyn WorkerCtx<K, TaskBody>,
     ) -> Option<BatchReport> {
         let Some((claims, index)) = self.block(subtask) else {
@@ -149,34 +151,37 @@ where
         };
         // From here on the job can end, if it is cancelled.
         ctx.subtask_blocked();
-        self.enqueue_blocked(claims, index, ctx);
+        self.enqueue_blocked(claims, (owner, index), ctx);
         None
     }
 
     /// Puts a subtask with those that wait. Drops it and returns `None` if the job was cancelled.
     fn block(&self, (claims, subtask): ClaimedSubtask<K, F>) -> Option<(Claims<K>, usize)> {
-        let mut blocked = self.blocked.lock_politely();
-        if self.is_cancelled() {
-            drop(blocked);
-            drop_catch_unwind((claims, subtask));
-            return None;
+        match self.blocked.add(subtask, &self.cancelled) {
+            Ok(index) => Some((claims, index)),
+            Err(subtask) => {
+                drop_catch_unwind((claims, subtask));
+                None
+            }
         }
-        Some((claims, blocked.insert(BlockedSubtask::Waiting(subtask))))
     }
 
     /// Enqueues the entry of a subtask that waits.
     fn enqueue_blocked(
         &self,
         claims: Claims<K>,
-        index: usize,
+        (job, index): (Arc<dyn OnGranted>, usize),
         ctx: &mut dyn WorkerCtx<K, TaskBody>,
     ) {
-        let job = self.me.upgrade().expect("the caller has the job");
         let entry = TaskBody::new(KeyedSubtask { job, index, kept: None });
         if let Err(payload) = ctx.enqueue(claims, entry) {
             ctx.panicked(&*payload);
             self.failed(index, payload);
         }
+    }
+
+    fn me(&self) -> Arc<Self> {
+        self.me.upgrade().expect("a job with a worker is alive")
     }
 
     /// Delivers the outcome of a subtask that did not run, because one of its keys panicked.
@@ -204,7 +209,7 @@ where
             // A barrier is active, so each subtask must be queued like a task.
             let first = batch.pop_front().expect("a batch has at least one");
             self.grant_to_others(batch, ctx);
-            return self.enqueue((Claims::none(), first), ctx);
+            return self.enqueue((Claims::none(), first), self.me(), ctx);
         }
         let mut outcomes = Vec::with_capacity(batch.len());
         let mut count = OutcomeCount::default();
@@ -330,24 +335,14 @@ where
     ) -> Option<(Turn, NumberedSubtask<F>, Option<KeyPanic>)> {
         let (mut subtask, mut late) = (Some(subtask), None);
         let requeued = ctx.requeue_if_paused(turn, &mut |kept| {
-            let mut blocked = self.blocked.lock();
             let subtask = subtask.take().expect("a subtask is requeued once");
-            let index = match self.is_cancelled() {
-                true => {
-                    let index = blocked.insert(BlockedSubtask::Dropping(Vec::new()));
-                    late = Some((index, subtask));
-                    index
-                }
-                false => blocked.insert(BlockedSubtask::Waiting(subtask)),
-            };
-            drop(blocked);
-            let job = self.me.upgrade().expect("a job with a worker is alive");
+            let (index, dropped) = self.blocked.add_again(subtask, &self.cancelled);
+            late = dropped;
+            let job = self.me();
             TaskBody::new(KeyedSubtask { job, index, kept: kept.map(Box::new) })
         });
         let Err((turn, panic)) = requeued else {
-            if let Some((index, subtask)) = late {
-                self.drop_subtask(index, subtask);
-            }
+            late.into_iter().for_each(|late| self.blocked.drop_late(late));
             return None;
         };
         Some((turn, subtask?, panic))
