@@ -255,7 +255,7 @@ fn failure(error: reqwest::Error) -> ApiError {
 
 fn unknown_outcome() -> ApiError {
     unavailable(
-        "the owner of the store has ended before its answer, and may have executed the request; \
+        "the owner of the store did not answer: it has ended, or the network to it is lost. It may have executed the request; \
          with an idempotency key it can be sent again",
     )
 }

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use reqwest::Client;
+use reqwest::{Client, ClientBuilder};
 
 use super::pinned_certificate;
 use crate::node::NodeAddress;
@@ -11,6 +11,13 @@ use crate::outgoing_http;
 
 /// Maximum time to connect to the owner.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Maximum time for which the owner's machine may acknowledge nothing. A request to it then fails. A request that waits for a
+/// claim sends nothing, so the connection is probed as well.
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Time without traffic after which a connection is probed, and between probes.
+const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Client for the last owner.
 #[derive(Debug, Default)]
@@ -29,8 +36,7 @@ impl OwnerClient {
             return Ok(client.clone());
         }
         let tls = pinned_certificate::client_config(address.certificate);
-        let client = outgoing_http::client()
-            .connect_timeout(CONNECT_TIMEOUT)
+        let client = with_timeouts(outgoing_http::client())
             .no_proxy()
             .http1_only()
             .tls_backend_preconfigured(tls)
@@ -39,4 +45,16 @@ impl OwnerClient {
         *known = Some((address.clone(), client.clone()));
         Ok(client)
     }
+}
+
+fn with_timeouts(client: ClientBuilder) -> ClientBuilder {
+    let probes = SILENCE_TIMEOUT.as_secs() / PROBE_INTERVAL.as_secs();
+    let client = client
+        .connect_timeout(CONNECT_TIMEOUT)
+        .tcp_keepalive(PROBE_INTERVAL)
+        .tcp_keepalive_interval(PROBE_INTERVAL)
+        .tcp_keepalive_retries(probes as u32);
+    #[cfg(target_os = "linux")]
+    let client = client.tcp_user_timeout(SILENCE_TIMEOUT);
+    client
 }
