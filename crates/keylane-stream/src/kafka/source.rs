@@ -367,16 +367,14 @@ impl Source for KafkaSource {
             return Err(SourceError::new("the transaction's broker did not answer in time"));
         }
         self.abandon();
-        let cannot = |error| SourceError::because("cannot leave the group", error);
-        self.consumer.close_queue().map_err(cannot)?;
-        while !self.consumer.closed() {
-            if Instant::now() >= deadline {
-                return Err(SourceError::new("the group's broker did not answer in time"));
-            }
-            // Serves the client's last callbacks; it delivers no more records.
-            drop(self.consumer.poll(Duration::from_millis(10)));
+        let cannot = "cannot leave the group";
+        self.consumer.close_queue().map_err(|error| SourceError::because(cannot, error))?;
+        let left = deadline.saturating_duration_since(Instant::now());
+        match self.consumer.serve_until_left(left) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(SourceError::new("the group's broker did not answer in time")),
+            Err(error) => Err(SourceError::because(cannot, error)),
         }
-        Ok(())
     }
 
     fn waker(&self) -> Option<Waker> {
