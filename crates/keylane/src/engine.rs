@@ -95,7 +95,7 @@ pub(crate) trait Execute<K>: Send + Sync + 'static {
     /// Runs a task. The turn ends on return, unless the task has kept it.
     fn execute(&self, key: Option<&K>, work: SlotRef<'_, Self::Work>, ctx: &mut dyn ExecContext);
 
-    /// Asks for the memory that the work refers to, and that `execute` will use.
+    /// Prefetches the memory that the work refers to, and that `execute` will use.
     #[inline(always)]
     fn prefetch(_: &Self::Work) {}
 

@@ -1,4 +1,4 @@
-//! Asks the processor for cache lines before they are needed. Has no other effect, for any address.
+//! Prefetches cache lines that another processor has written. Has no other effect, for any address.
 
 /// Prefetches the cache line of a value that will be read soon.
 #[inline(always)]

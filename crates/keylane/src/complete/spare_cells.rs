@@ -3,8 +3,8 @@
 //! A task with a handle has a block of memory, its cell, which the submitter allocates and a worker
 //! frees. That is the most expensive order for a general allocator, because each block returns to the
 //! submitter on its own. Here a worker collects the cells whose handles are gone, and hands them over
-//! in batches. The submitter knows the addresses of a batch, so it asks for a cell's cache lines some
-//! time before it writes there.
+//! in batches. The submitter knows the addresses of a batch, so it prefetches each cell before it
+//! writes there.
 //!
 //! A spare cell has no value of the user. It serves a task with a closure of the same type; otherwise it
 //! is freed, and the task gets a new one. All threads share one exchange of batches, because a cell
@@ -25,7 +25,7 @@ const MAX_BATCHES: usize = 64;
 /// Largest cell that is kept, with the two counts of its `Arc`.
 const MAX_SIZE: usize = 128;
 
-/// Distance, in cells, at which the memory of a cell is asked for.
+/// Distance, in cells, at which a cell is prefetched.
 const AHEAD: usize = 4;
 
 /// Whether cells are kept. Those of a loom model or of a shuttle schedule end with it.
@@ -85,18 +85,18 @@ fn take_spare() -> Option<SpareCell> {
         let mut spares = spares.borrow_mut();
         if spares.is_empty() {
             EXCHANGE.fetch(&mut spares);
-            spares.iter().rev().take(AHEAD).for_each(ask_for);
+            spares.iter().rev().take(AHEAD).for_each(prefetch_cell);
         }
         let spare = spares.pop();
         if let Some(later) = spares.len().checked_sub(AHEAD) {
-            ask_for(&spares[later]);
+            prefetch_cell(&spares[later]);
         }
         spare
     });
     taken.ok().flatten()
 }
 
-fn ask_for(spare: &SpareCell) {
+fn prefetch_cell(spare: &SpareCell) {
     prefetch_shared_to_write(Arc::as_ptr(spare));
 }
 

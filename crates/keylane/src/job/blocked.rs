@@ -1,7 +1,7 @@
 //! Subtasks of a job that wait in the lanes, by index.
 //!
-//! The splitter adds each one, and the worker that reaches its entry takes it. Under one lock the two would meet at each
-//! subtask, so there are several, and a run of consecutive subtasks has the same one.
+//! The splitter adds each one, and the worker that reaches its entry takes it. One lock for all would be contended at each
+//! subtask, so they lie in stripes with a lock each, and a run of consecutive subtasks in the same stripe.
 //!
 //! A job that is cancelled sets its flag before it calls [`drop_all`](BlockedSubtasks::drop_all), and
 //! [`add`](BlockedSubtasks::add) reads the flag under the lock: a subtask is refused, or `drop_all` finds it.
@@ -13,16 +13,16 @@ use crate::run::Turn;
 use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering};
 use crate::unwind::drop_catch_unwind;
 
-/// Number of locks.
+/// Number of stripes, each with a lock.
 const STRIPES: usize = 8;
 
-/// Number of consecutive subtasks with the same lock: as many as a batch of the splitter has at most. All locks together
-/// have twice as many as wait at most by default, so that the splitter and the workers are mostly at different ones.
+/// Number of consecutive subtasks in the same stripe: the largest batch of the splitter. One round of all stripes is twice
+/// as long as the default maximum of waiting subtasks, so the splitter and the workers are mostly at different stripes.
 const RUN: u64 = 64;
 
 pub(super) struct BlockedSubtasks<F>([Stripe<F>; STRIPES]);
 
-/// Subtasks with the same lock, on cache lines of their own.
+/// Subtasks with the same lock. Aligned to a cache line, so that two locks never share one.
 #[repr(align(64))]
 struct Stripe<F>(Mutex<Slab<BlockedSubtask<F>>>);
 
@@ -51,7 +51,7 @@ impl<F> BlockedSubtasks<F> {
         self.0[stripe].0.lock_politely()
     }
 
-    /// Returns the entries with the same lock, and the index among them.
+    /// Returns the entries of the stripe of this index, and the entry's place among them.
     fn lock_of(&self, index: usize) -> (MutexGuard<'_, Slab<BlockedSubtask<F>>>, usize) {
         (self.lock(index % STRIPES), index / STRIPES)
     }
@@ -71,7 +71,7 @@ impl<F> BlockedSubtasks<F> {
         if cancelled.load(Ordering::Acquire) {
             return Err(subtask);
         }
-        Ok(blocked.insert(BlockedSubtask::Waiting(subtask)) * STRIPES + stripe)
+        Ok(index_of(stripe, blocked.insert(BlockedSubtask::Waiting(subtask))))
     }
 
     /// Adds a subtask, and returns its index. If the job was cancelled, it is returned too, for
@@ -84,18 +84,18 @@ impl<F> BlockedSubtasks<F> {
         let stripe = stripe_of(&subtask);
         let mut blocked = self.lock(stripe);
         if cancelled.load(Ordering::Acquire) {
-            let index = blocked.insert(BlockedSubtask::Dropping(Vec::new())) * STRIPES + stripe;
+            let index = index_of(stripe, blocked.insert(BlockedSubtask::Dropping(Vec::new())));
             return (index, Some(LateSubtask { index, subtask }));
         }
-        (blocked.insert(BlockedSubtask::Waiting(subtask)) * STRIPES + stripe, None)
+        (index_of(stripe, blocked.insert(BlockedSubtask::Waiting(subtask))), None)
     }
 
     /// Takes the subtask at this index, unless the job was cancelled.
     pub(super) fn take(&self, index: usize) -> Option<NumberedSubtask<F>> {
-        let (mut blocked, index) = self.lock_of(index);
-        match blocked.get(index)? {
+        let (mut blocked, place) = self.lock_of(index);
+        match blocked.get(place)? {
             BlockedSubtask::Dropping(_) => None,
-            BlockedSubtask::Waiting(_) => match blocked.remove(index) {
+            BlockedSubtask::Waiting(_) => match blocked.remove(place) {
                 BlockedSubtask::Waiting(subtask) => Some(subtask),
                 BlockedSubtask::Dropping(_) => unreachable!("the entry was checked above"),
             },
@@ -107,10 +107,10 @@ impl<F> BlockedSubtasks<F> {
     pub(super) fn drop_all(&self) {
         let mut waiting = Vec::new();
         for stripe in 0..STRIPES {
-            for (index, entry) in self.lock(stripe).iter_mut() {
+            for (place, entry) in self.lock(stripe).iter_mut() {
                 match std::mem::replace(entry, BlockedSubtask::Dropping(Vec::new())) {
                     BlockedSubtask::Waiting(subtask) => {
-                        waiting.push(LateSubtask { index: index * STRIPES + stripe, subtask });
+                        waiting.push(LateSubtask { index: index_of(stripe, place), subtask });
                     }
                     // Another thread drops this one.
                     dropping => *entry = dropping,
@@ -130,8 +130,8 @@ impl<F> BlockedSubtasks<F> {
     /// Drops a subtask of a cancelled job, then ends the turn of its entry.
     pub(super) fn drop_late(&self, LateSubtask { index, subtask }: LateSubtask<F>) {
         drop_catch_unwind(subtask);
-        let (mut blocked, index) = self.lock_of(index);
-        let dropped = blocked.try_remove(index);
+        let (mut blocked, place) = self.lock_of(index);
+        let dropped = blocked.try_remove(place);
         drop(blocked);
         // Dropped after the lock is released, because the end of a turn takes other locks.
         drop(dropped);
@@ -156,6 +156,11 @@ impl<F> BlockedSubtasks<F> {
             }
         }
     }
+}
+
+/// Returns the index of an entry, from its stripe and its place there.
+fn index_of(stripe: usize, place: usize) -> usize {
+    place * STRIPES + stripe
 }
 
 /// Returns the stripe of a subtask.

@@ -320,13 +320,14 @@ impl TaskBody {
         unsafe { (self.vtable.is_a)(&self.words, kind) }
     }
 
-    /// Asks for the memory of a value that is not in the words. Another processor has written it, and
-    /// its transfer takes longer than a tiny task.
+    /// Prefetches a value that is not in the words. Another processor has written it, and its transfer
+    /// takes longer than a tiny task.
     #[inline(always)]
     pub(crate) fn prefetch(&self) {
         if self.vtable.begins_with_address {
             // SAFETY: the value in the words begins with an address, as its type says.
             let address = unsafe { self.words.as_ptr().cast::<*const u8>().read() };
+            // In a box the value begins at the start of the block, and the line before it is fetched in vain.
             prefetch_shared_to_write(address);
         }
     }

@@ -5,7 +5,7 @@ use super::*;
 use crate::prefetch::prefetch;
 use crate::unwind::drop_catch_unwind;
 
-/// Distance, in entries, at which the memory of a task is asked for: a few tiny tasks take as long as
+/// Distance, in entries, at which the memory of a task is prefetched: a few tiny tasks take as long as
 /// the transfer from the submitter's processor.
 const UPCOMING: usize = 4;
 
