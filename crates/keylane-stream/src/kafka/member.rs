@@ -1,10 +1,10 @@
-//! Group member: on drop it leaves the group, on a thread of its own, unless it has left already.
+//! Group member: leaves its group within a time, or else on drop, on a thread of its own.
 
 use std::io;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rdkafka::consumer::BaseConsumer;
@@ -69,15 +69,16 @@ fn serve_callbacks(
     consumer: Arc<BaseConsumer<ClientCallbacks>>,
     is_stopped: impl Fn() -> bool + Send + 'static,
     serves: Sender<()>,
-) -> io::Result<JoinHandle<()>> {
-    thread::Builder::new().name("keylane-leave".to_owned()).spawn(move || {
+) -> io::Result<()> {
+    let serve = move || {
         while !consumer.closed() && !is_stopped() {
             drop(consumer.poll(LOOK_INTERVAL));
         }
         // First, so that the client ends with its last other owner.
         drop(consumer);
         drop(serves);
-    })
+    };
+    thread::Builder::new().name("keylane-leave".to_owned()).spawn(serve).map(drop)
 }
 
 impl Deref for GroupMember {

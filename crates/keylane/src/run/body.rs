@@ -325,7 +325,7 @@ impl TaskBody {
     #[inline(always)]
     pub(crate) fn prefetch(&self) {
         if self.vtable.begins_with_address {
-            // SAFETY: the value in the words begins with an address, as its type says.
+            // SAFETY: only `BoxedBody` and `SharedBody` set the flag, and their `repr` puts the address first.
             let address = unsafe { self.words.as_ptr().cast::<*const u8>().read() };
             // In a box the value begins at the start of the block, and the line before it is fetched in vain.
             prefetch_shared_to_write(address);
