@@ -104,7 +104,7 @@ fn sqlite(folder: &Path, batch: usize) -> (f64, Vec<Call>) {
             let sql = "INSERT INTO record (key, payload) VALUES (?1, ?2)";
             let mut insert = transaction.prepare_cached(sql).unwrap();
             for record in &records {
-                insert.execute((&record.key, record.payload())).unwrap();
+                insert.execute((record.key.as_deref(), record.payload())).unwrap();
             }
         }
         transaction.commit().unwrap();

@@ -27,6 +27,7 @@ pub mod lines;
 pub mod memory;
 mod position;
 mod record;
+mod record_memory;
 pub mod retry;
 pub mod sink;
 pub mod source;

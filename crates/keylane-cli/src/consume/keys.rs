@@ -40,7 +40,7 @@ impl KeyExtractor {
     /// Returns the key by which the handler and messages name a record: its first one.
     pub(super) fn key_of(&self, record: &Record) -> Option<Vec<u8>> {
         if self.has_only_own || self.has_own && record.key.is_some() {
-            return record.key.clone();
+            return record.key.as_deref().map(<[u8]>::to_vec);
         }
         let keys = self.by_rules(record)?;
         match keys.first {
@@ -52,7 +52,8 @@ impl KeyExtractor {
     /// Returns all keys of a record.
     pub(super) fn claims_of(&self, record: &Record) -> RecordClaims {
         let mut claims = RecordClaims::default();
-        claims.exclusive.extend(record.key.clone().filter(|_| self.has_own));
+        let own = record.key.as_deref().filter(|_| self.has_own);
+        claims.exclusive.extend(own.map(<[u8]>::to_vec));
         if let Some(keys) = self.by_rules(record) {
             let bytes = |keys: &[RecordKey]| keys.iter().map(|key| key.bytes().to_vec()).collect();
             let own: Vec<_> = bytes(keys.exclusive());

@@ -27,7 +27,7 @@ impl OutputRecordBuilder {
         if answer.is_empty() {
             return Vec::new();
         }
-        let key = self.keys.key_of(attempt.record());
-        vec![Record { key, payload: Some(answer), headers: attempt.origin() }]
+        let key = self.keys.key_of(attempt.record()).map(Into::into);
+        vec![Record { key, payload: Some(answer.into()), headers: attempt.origin() }]
     }
 }

@@ -96,8 +96,10 @@ fn append_all(
             Some(rule) => rule.key_of(&read).expect("records without a key are allowed"),
             None => crate::key::RecordKey::Serial,
         };
-        let key = Some(key.bytes().to_vec()).filter(|key| !key.is_empty());
-        append(Record { key, payload: Some(read.raw.clone()), headers: Vec::new() })?;
+        append(match key.bytes() {
+            [] => Record::without_key(&read.raw[..]),
+            key => Record::new(key, &read.raw[..]),
+        })?;
     }
     Ok(())
 }

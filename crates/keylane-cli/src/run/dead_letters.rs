@@ -60,8 +60,8 @@ mod of_streams {
                 position: Position::new(record.place.number),
                 written: now,
                 record: Record {
-                    key: key.clone(),
-                    payload: Some(record.raw.to_vec()),
+                    key: key.clone().map(Into::into),
+                    payload: Some(record.raw.to_vec().into()),
                     headers: Vec::new(),
                 },
                 failure: why.to_owned(),

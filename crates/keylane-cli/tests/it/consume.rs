@@ -266,9 +266,9 @@ fn a_service_and_an_output_get_null_as_null() {
     let journal = Journal::open(folder.path().join("j")).unwrap();
     let header = |value: Option<&[u8]>| vec![("h".to_owned(), value.map(Vec::from))];
     for record in [
-        Record { key: Some(b"k".to_vec()), payload: None, headers: header(None) },
-        Record { key: Some(b"k".to_vec()), payload: Some(Vec::new()), headers: header(Some(b"v")) },
-        Record { key: None, payload: Some(b"x".to_vec()), headers: Vec::new() },
+        Record { key: Some("k".into()), payload: None, headers: header(None) },
+        Record { key: Some("k".into()), payload: Some("".into()), headers: header(Some(b"v")) },
+        Record { key: None, payload: Some("x".into()), headers: Vec::new() },
     ] {
         journal.append(&record).unwrap();
     }

@@ -160,8 +160,11 @@ fn answers_that_come_together_are_told_apart() {
     let records = out.read(Position::default(), 5_000).unwrap();
     assert_eq!(records.len(), 3_000);
     for DeliveredRecord { record, .. } in records {
-        let key = String::from_utf8(record.key.unwrap()).unwrap();
-        assert_eq!(String::from_utf8(record.payload.unwrap()).unwrap(), format!("{key} of many"));
+        let key = String::from_utf8(record.key.unwrap().into()).unwrap();
+        assert_eq!(
+            String::from_utf8(record.payload.unwrap().into()).unwrap(),
+            format!("{key} of many")
+        );
     }
 }
 

@@ -160,11 +160,10 @@ fn handlers_get_all_parts_of_a_record_and_tombstones_stay_null() {
     let client = ClientSettings::new(broker.address());
     let sink = KafkaSink::new(&client).unwrap();
     let header = |value: Option<&[u8]>| vec![("h".to_owned(), value.map(Vec::from))];
-    let key = || Some(b"k".to_vec());
     let records = [
-        Record { key: key(), payload: Some(b"a\0b\n".to_vec()), headers: header(Some(b"v")) },
-        Record { key: key(), payload: None, headers: header(None) },
-        Record { key: key(), payload: Some(Vec::new()), headers: Vec::new() },
+        Record { headers: header(Some(b"v")), ..Record::new("k", "a\0b\n") },
+        Record { headers: header(None), ..Record::tombstone("k") },
+        Record::new("k", ""),
     ];
     until("they are written", || sink.send_all("parts", &records).ok());
 

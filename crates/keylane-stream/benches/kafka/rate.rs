@@ -1,11 +1,13 @@
-//! Workload `rate`: handlers that cost nothing, beside a bare loop of the client.
+//! Workload `rate`: handlers that cost nothing, beside bare loops of the client.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use keylane_stream::consumer::{Attempt, AttemptFailure, Consumer};
+use rdkafka::bindings as c;
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
+use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use rdkafka::{ClientConfig, Message as _};
 
 use crate::stage::{Stage, Took, median};
@@ -17,17 +19,22 @@ pub(crate) fn run(stage: &Stage) {
     let runs = stage.or_quick(5, 3);
     stage.fill(TOPIC, 8, (0..records).map(|number| number % 1_000));
     // The runs alternate, as the broker gets faster over time.
-    let (mut bare, mut consumer) = (Vec::new(), Vec::new());
+    let (mut batches, mut bare, mut consumer) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..runs {
+        batches.push(batch_loop(stage, records));
         bare.push(bare_loop(stage, TOPIC, records));
         consumer.push(consume(stage, records));
     }
-    let (bare, consumer) = (median(bare), median(consumer));
+    let (batches, bare, consumer) = (median(batches), median(bare), median(consumer));
     println!("{records} records over 8 partitions and 1,000 keys, medians of {runs} runs\n");
-    println!("| what | records/s | of the bare loop | with the join, records/s |");
+    println!("| what | records/s | of the loop with batches | with the join, records/s |");
     println!("|---|---:|---:|---:|");
-    for (what, took) in [("a bare loop", bare), ("the consumer, 2 threads", consumer)] {
-        let share = 100.0 * bare.work.as_secs_f64() / took.work.as_secs_f64();
+    for (what, took) in [
+        ("a bare loop with batches, without a group", batches),
+        ("a bare loop", bare),
+        ("the consumer, 2 threads", consumer),
+    ] {
+        let share = 100.0 * batches.work.as_secs_f64() / took.work.as_secs_f64();
         let [work, all] = [took.work, took.all].map(|time| records as f64 / time.as_secs_f64());
         println!("| {what} | {work:.0} | {share:.0} % | {all:.0} |");
     }
@@ -66,6 +73,40 @@ pub(crate) fn bare_loop(stage: &Stage, topic: &str, records: u64) -> Took {
     Took { work, all, least: Duration::ZERO }
 }
 
+/// Measures the client's fastest interface: a loop on one thread over batches of messages in the client's memory, which are not
+/// copied. It has its partitions without a group, because the binding's rebalances cannot be combined with it.
+fn batch_loop(stage: &Stage, records: u64) -> Took {
+    let begin = Instant::now();
+    let consumer = client(stage);
+    let mut partitions = TopicPartitionList::new();
+    for partition in 0..8 {
+        partitions.add_partition_offset(TOPIC, partition, Offset::Beginning).unwrap();
+    }
+    consumer.assign(&partitions).unwrap();
+    let (mut first, mut seen, mut bytes) = (None, 0, 0);
+    let mut messages = [std::ptr::null_mut(); 1_000];
+    // SAFETY: the client outlives the queue. Each call writes the pointers of as many messages as it returns; each is
+    // read, and destroyed once.
+    unsafe {
+        let queue = c::rd_kafka_queue_get_consumer(consumer.client().native_ptr());
+        while seen < records {
+            let taken =
+                c::rd_kafka_consume_batch_queue(queue, 100, messages.as_mut_ptr(), messages.len());
+            for message in &messages[..usize::try_from(taken).unwrap()] {
+                assert_eq!((**message).err, c::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR);
+                bytes += (**message).key_len + (**message).len;
+                c::rd_kafka_message_destroy(*message);
+                seen += 1;
+            }
+            first = first.or_else(|| (seen > 0).then(Instant::now));
+        }
+        c::rd_kafka_queue_destroy(queue);
+    }
+    assert!(bytes as u64 >= 2 * records);
+    let work = first.expect("some came").elapsed();
+    Took { work, all: begin.elapsed(), least: Duration::ZERO }
+}
+
 /// Joins a group and passes on the key and payload of each record. Returns the time from the first
 /// record to the last, and from the start of the client.
 pub(crate) fn each_record(
@@ -75,15 +116,7 @@ pub(crate) fn each_record(
     mut pass_on: impl FnMut(Vec<u8>, Vec<u8>),
 ) -> (Duration, Duration) {
     let begin = Instant::now();
-    let consumer: BaseConsumer = ClientConfig::new()
-        .set("bootstrap.servers", &stage.brokers)
-        .set("group.id", stage.new_group())
-        .set("enable.auto.commit", "false")
-        .set("auto.offset.reset", "earliest")
-        // The default pauses for 1 s after enough records, which would make the comparison unfair.
-        .set("fetch.queue.backoff.ms", "5")
-        .create()
-        .unwrap();
+    let consumer = client(stage);
     consumer.subscribe(&[topic]).unwrap();
     let (mut first, mut seen) = (None, 0);
     while seen < records {
@@ -95,4 +128,16 @@ pub(crate) fn each_record(
         seen += 1;
     }
     (first.expect("some came").elapsed(), begin.elapsed())
+}
+
+fn client(stage: &Stage) -> BaseConsumer {
+    ClientConfig::new()
+        .set("bootstrap.servers", &stage.brokers)
+        .set("group.id", stage.new_group())
+        .set("enable.auto.commit", "false")
+        .set("auto.offset.reset", "earliest")
+        // The default pauses for 1 s after enough records, which would make the comparison unfair.
+        .set("fetch.queue.backoff.ms", "5")
+        .create()
+        .unwrap()
 }

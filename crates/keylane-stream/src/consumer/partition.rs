@@ -259,7 +259,7 @@ impl InFlightEntry {
             self.failed_state.as_ref().and_then(|failed_state| failed_state.failure.as_ref());
         PendingRecord {
             position: self.position(),
-            key: self.context.delivered.record.key.clone(),
+            key: self.context.delivered.record.key.as_deref().map(<[u8]>::to_vec),
             age: now.saturating_duration_since(self.taken_at),
             failed_attempts: self
                 .failed_state

@@ -71,8 +71,8 @@ impl LetterLine {
             name,
             written: SystemTime::UNIX_EPOCH + written,
             record: Record {
-                key: bytes(&fields, "key")?,
-                payload: bytes(&fields, "payload")?,
+                key: bytes(&fields, "key")?.map(Into::into),
+                payload: bytes(&fields, "payload")?.map(Into::into),
                 headers,
             },
         })
@@ -130,9 +130,9 @@ mod tests {
             let line = format!(r#"{{"stream":"t","partition":0,"position":7{field}}}"#);
             LetterLine::parse(line.as_bytes()).map(|letter| letter.record.payload)
         };
-        assert_eq!(payload(r#","payload":"a \"b\"""#).unwrap().unwrap(), b"a \"b\"");
-        assert_eq!(payload(r#","payload_base64":"AP8=""#).unwrap().unwrap(), [0, 255]);
-        assert_eq!(payload(r#","payload":{"n":1}"#).unwrap().unwrap(), br#"{"n":1}"#);
+        assert_eq!(payload(r#","payload":"a \"b\"""#).unwrap().unwrap(), &b"a \"b\""[..]);
+        assert_eq!(payload(r#","payload_base64":"AP8=""#).unwrap().unwrap(), &[0, 255][..]);
+        assert_eq!(payload(r#","payload":{"n":1}"#).unwrap().unwrap(), &br#"{"n":1}"#[..]);
         assert_eq!(payload(r#","payload":null"#), Ok(None));
         assert_eq!(payload(""), Ok(None));
         assert!(payload(r#","payload":"a","payload_base64":"AP8=""#).is_err());

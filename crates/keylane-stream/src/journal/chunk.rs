@@ -18,6 +18,7 @@ use std::time::{Duration, SystemTime};
 
 use keylane_storage::leb128;
 
+use crate::record_memory::RecordMemory;
 use crate::{DeliveredRecord, Position, Record};
 
 /// Maximum number of records in a chunk. A read of one record reads its whole chunk.
@@ -65,14 +66,16 @@ pub(super) fn segments(records: &[Record]) -> Vec<EncodedRecords> {
 pub(super) fn length(record: &Record) -> usize {
     let bytes = |bytes: &[u8]| leb128::length(bytes.len() as u64) + bytes.len();
     let key = record.key.as_ref().map_or(1, |key| leb128::length(key.len() as u64 + 1) + key.len());
-    let nullable = |value: &Option<Vec<u8>>| match value {
+    let nullable = |value: Option<&[u8]>| match value {
         Some(value) => bytes(value),
         None => leb128::length(NULL),
     };
     let headers = record.headers.iter();
-    let headers = headers.map(|(name, value)| bytes(name.as_bytes()) + nullable(value));
+    let headers = headers.map(|(name, value)| bytes(name.as_bytes()) + nullable(value.as_deref()));
     let headers = headers.sum::<usize>();
-    key + leb128::length(record.headers.len() as u64) + headers + nullable(&record.payload)
+    key + leb128::length(record.headers.len() as u64)
+        + headers
+        + nullable(record.payload.as_deref())
 }
 
 fn put_record(to: &mut Vec<u8>, record: &Record) {
@@ -138,9 +141,10 @@ impl<'a> JournalChunk<'a> {
         let written = time(self.written_ms);
         let mut body = self.body;
         let mut delivered = Vec::new();
+        let mut memory = RecordMemory::default();
         for number in 0..self.count {
             let position = self.first.after(number)?;
-            let record = take_record(&mut body)?;
+            let record = take_record(&mut body, &mut memory)?;
             if position >= from && delivered.len() < max {
                 delivered.push(DeliveredRecord { position, written, record });
             }
@@ -156,23 +160,24 @@ fn checksum(first: Position, count: u64, written_ms: i64, body: &[u8]) -> u32 {
     crc32c::crc32c_append(sum, body)
 }
 
-fn take_record(from: &mut &[u8]) -> Option<Record> {
+fn take_record(from: &mut &[u8], memory: &mut RecordMemory) -> Option<Record> {
     let key = match leb128::take(from)? {
         0 => None,
-        more => Some(take_exactly(from, more - 1)?.to_vec()),
+        more => Some(memory.copy(take_exactly(from, more - 1)?)),
     };
     let mut headers = Vec::new();
     for _ in 0..leb128::take(from)? {
         let name = String::from_utf8(take_bytes(from)?.to_vec()).ok()?;
-        headers.push((name, take_nullable(from)?));
+        headers.push((name, take_nullable(from)?.map(<[u8]>::to_vec)));
     }
-    Some(Record { key, headers, payload: take_nullable(from)? })
+    let payload = take_nullable(from)?.map(|payload| memory.copy(payload));
+    Some(Record { key, headers, payload })
 }
 
-fn take_nullable(from: &mut &[u8]) -> Option<Option<Vec<u8>>> {
+fn take_nullable<'a>(from: &mut &'a [u8]) -> Option<Option<&'a [u8]>> {
     match leb128::take(from)? {
         NULL => Some(None),
-        length => Some(Some(take_exactly(from, length)?.to_vec())),
+        length => Some(Some(take_exactly(from, length)?)),
     }
 }
 
@@ -235,8 +240,13 @@ mod tests {
     fn record() -> impl Strategy<Value = Record> {
         let bytes = || prop::collection::vec(any::<u8>(), 0..300);
         let headers = prop::collection::vec((".{0,5}", prop::option::of(bytes())), 0..4);
-        (prop::option::of(bytes()), prop::option::of(bytes()), headers)
-            .prop_map(|(key, payload, headers)| Record { key, payload, headers })
+        (prop::option::of(bytes()), prop::option::of(bytes()), headers).prop_map(
+            |(key, payload, headers)| Record {
+                key: key.map(Into::into),
+                payload: payload.map(Into::into),
+                headers,
+            },
+        )
     }
 
     proptest! {

@@ -1,144 +1,119 @@
 //! Records from the client to the consumer, including those of paused partitions.
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
+use std::vec::Drain;
 
 use rdkafka::Message as _;
 use rdkafka::consumer::Consumer as _;
 use rdkafka::error::{KafkaError, KafkaResult};
-use rdkafka::message::{BorrowedMessage, Headers as _};
 use rdkafka::topic_partition_list::Offset;
 use rdkafka::types::RDKafkaErrorCode;
 
 use super::error::{is_lasting, is_out_of_range};
+use super::fetched_batch::{FetchedBatch, FetchedMessage, Interruption, deliver_run};
 use super::metadata_thread::MetadataRequest;
 use super::partition::OwnedPartition;
 use super::partition_queues::NamedQueue;
-use super::pause_buffer::{FetchedItem, weight};
 use super::source::{KafkaSource, RETRY_INTERVAL, SEEK_RETRY_INTERVAL};
 use super::topic_partition::{TopicPartition, list};
 use super::{context, ffi};
-use crate::source::{Partition, SourceError, SourceEvent};
-use crate::{DeliveredRecord, Position, Record};
-
-/// Maximum size of the records of a poll, in bytes. The last record may exceed it.
-const MAX_POLL_BYTES: usize = 4 * 1024 * 1024;
-
-/// Records for the next event, and the remaining limits of the poll.
-#[derive(Debug)]
-struct FetchedBatch {
-    current: Option<(Partition, Vec<DeliveredRecord>)>,
-    records_left: usize,
-    bytes_left: usize,
-}
-
-impl FetchedBatch {
-    fn new(max_records: usize) -> Self {
-        FetchedBatch { current: None, records_left: max_records, bytes_left: MAX_POLL_BYTES }
-    }
-
-    fn has_room(&self) -> bool {
-        self.records_left > 0 && self.bytes_left > 0
-    }
-
-    fn add(&mut self, partition: &Partition, item: FetchedItem, events: &mut Vec<SourceEvent>) {
-        match item {
-            FetchedItem::Record(delivered) => self.add_record(partition, delivered, events),
-            FetchedItem::Reached(position) => {
-                self.flush(events);
-                events.push(SourceEvent::Reached { partition: partition.clone(), position });
-            }
-            FetchedItem::Ended => {
-                self.flush(events);
-                events.push(SourceEvent::Exhausted(partition.clone()));
-            }
-        }
-    }
-
-    fn add_record(
-        &mut self,
-        partition: &Partition,
-        delivered: DeliveredRecord,
-        events: &mut Vec<SourceEvent>,
-    ) {
-        self.records_left -= 1;
-        self.bytes_left = self.bytes_left.saturating_sub(weight(&delivered));
-        match &mut self.current {
-            Some((current, records)) if current == partition => records.push(delivered),
-            _ => {
-                self.flush(events);
-                self.current = Some((partition.clone(), vec![delivered]));
-            }
-        }
-    }
-
-    fn flush(&mut self, events: &mut Vec<SourceEvent>) {
-        if let Some((partition, records)) = self.current.take() {
-            events.push(SourceEvent::Records { partition, records });
-        }
-    }
-}
+use crate::Position;
+use crate::source::{SourceError, SourceEvent};
 
 impl KafkaSource {
     /// Delivers buffered records of resumed partitions, then records of the client, in the order of
     /// each partition.
     ///
-    /// If no records are wanted, the client is polled all the same, because it also delivers
-    /// results of commits; its records are buffered.
+    /// The client is polled even if no records are wanted, because it also delivers results of commits.
     pub(super) fn fetch(
         &mut self,
         max_records: usize,
         events: &mut Vec<SourceEvent>,
     ) -> Result<(), SourceError> {
-        let mut batch = FetchedBatch::new(max_records);
-        self.deliver_paused(&mut batch, events);
-        let consumer = self.consumer.share();
-        while batch.has_room() || max_records == 0 {
-            let calls = self.context().calls();
-            match consumer.poll(Duration::ZERO) {
-                Some(Ok(message)) => self.deliver(&message, &mut batch, events),
-                Some(Err(error)) => self.failed(&error, None, &mut batch, events)?,
-                // No result and no callback: the client's queue is empty.
-                None if self.context().calls() == calls => break,
-                None => {
-                    batch.flush(events);
-                    self.take_client_events(events)?;
-                }
-            }
-        }
+        let mut batch = FetchedBatch::new(max_records, events);
+        self.deliver_paused(&mut batch);
+        self.poll_client(&mut batch)?;
         let queues = self.queues.lend();
-        let polled = self.fetch_from(&queues, &mut batch, events);
+        let fetched = self.fetch_from(&queues, &mut batch);
         self.queues.put_back(queues);
-        batch.flush(events);
-        polled
+        batch.flush();
+        fetched
     }
 
-    /// Delivers the records of queues of single partitions.
+    /// Takes all from the client's common queue: rebalances, results of commits, and errors of the group.
+    fn poll_client(&mut self, batch: &mut FetchedBatch<'_>) -> Result<(), SourceError> {
+        let consumer = self.consumer.share();
+        loop {
+            let calls = self.context().calls();
+            match consumer.poll(Duration::ZERO) {
+                // It would have no place in the order of its partition.
+                Some(Ok(message)) => {
+                    let (topic, number) = (message.topic(), message.partition());
+                    return Err(SourceError::new(format!(
+                        "the Kafka client has delivered a record of {topic}[{number}] beside its queue"
+                    )));
+                }
+                Some(Err(error)) => self.client_failed(&error, batch)?,
+                // No result and no callback: the client's queue is empty.
+                None if self.context().calls() == calls => return Ok(()),
+                None => self.take_client_events(batch.events())?,
+            }
+        }
+    }
+
+    /// Delivers the records of the partitions' queues.
     fn fetch_from(
         &mut self,
         queues: &VecDeque<NamedQueue>,
-        batch: &mut FetchedBatch,
-        events: &mut Vec<SourceEvent>,
+        batch: &mut FetchedBatch<'_>,
     ) -> Result<(), SourceError> {
-        for queue in queues {
-            while batch.has_room() {
-                match queue.poll() {
-                    Some(Ok(message)) => self.deliver(&message, batch, events),
-                    Some(Err(error)) => self.failed(&error, Some(&queue.name), batch, events)?,
-                    None => break,
-                }
+        let mut fetched = std::mem::take(&mut self.fetched);
+        for NamedQueue { name, queue } in queues {
+            if !batch.has_room() {
+                break;
+            }
+            let must_seek = batch.collect(queue, &mut self.memory, &mut fetched);
+            self.deliver(name, &mut fetched.drain(..), batch)?;
+            // If the next position is being resolved, a seek follows anyway.
+            if must_seek && self.owned.get(name).is_some_and(is_open) {
+                self.seek(name);
             }
         }
+        self.fetched = fetched;
         Ok(())
     }
 
-    fn deliver_paused(&mut self, batch: &mut FetchedBatch, events: &mut Vec<SourceEvent>) {
+    /// Delivers what was fetched of a partition. Records of a lost partition, of one whose offset is being
+    /// resolved, and those behind the end are dropped.
+    fn deliver(
+        &mut self,
+        name: &TopicPartition,
+        fetched: &mut Drain<'_, FetchedMessage>,
+        batch: &mut FetchedBatch<'_>,
+    ) -> Result<(), SourceError> {
+        loop {
+            let owned = self.owned.get_mut(name).filter(|owned| is_open(owned));
+            match deliver_run(owned, fetched, batch) {
+                None => return Ok(()),
+                Some(Interruption::Resolve) => {
+                    self.ask(MetadataRequest::Bounds(vec![name.clone()]));
+                }
+                Some(Interruption::StopFetch) => self.stop_fetch(name),
+                Some(Interruption::Error(code, reason)) => {
+                    self.failed(code, &reason, Some(name))?;
+                }
+            }
+        }
+    }
+
+    fn deliver_paused(&mut self, batch: &mut FetchedBatch<'_>) {
         while batch.has_room() {
             let Some(name) = self.ready.pop_front() else { return };
             let Some(owned) = self.owned.get_mut(&name) else { continue };
+            batch.begin(&owned.partition);
             while batch.has_room() && owned.pause_buffer.is_ready() {
-                let item = owned.pause_buffer.pop().expect("the buffer is ready");
-                batch.add(&owned.partition, item, events);
+                batch.add(owned.pause_buffer.pop().expect("the buffer is ready"));
             }
             if owned.pause_buffer.is_ready() {
                 self.ready.push_back(name);
@@ -158,127 +133,49 @@ impl KafkaSource {
         }
     }
 
-    fn deliver(
-        &mut self,
-        message: &BorrowedMessage<'_>,
-        batch: &mut FetchedBatch,
-        events: &mut Vec<SourceEvent>,
-    ) {
-        if self.name.topic != message.topic() {
-            message.topic().clone_into(&mut self.name.topic);
-        }
-        self.name.number = message.partition();
-        // Records of a lost partition, of one whose offset is being resolved, or after the end are
-        // dropped.
-        let is_open = |owned: &&mut OwnedPartition| owned.resolving.is_none() && !owned.is_ended;
-        let Some(owned) = self.owned.get_mut(&self.name).filter(is_open) else { return };
-        let position = Position::checked(message.offset()).expect("offsets begin at 0");
-        if !owned.epochs.deliver(position, ffi::leader_epoch(message)) {
-            owned.truncated_at = Some(position);
-            owned.resolve();
-            self.ask(MetadataRequest::Bounds(vec![self.name.clone()]));
-            return;
-        }
-        if position < owned.next {
-            owned.resolve();
-            self.ask(MetadataRequest::Bounds(vec![self.name.clone()]));
-            return;
-        }
-        if let Some(end) = owned.end.filter(|end| position >= *end) {
-            // The positions up to the end have no record.
-            return self.reach(end, batch, events);
-        }
-        owned.next = position.next();
-        let item = FetchedItem::Record(delivered(position, message));
-        self.queue_or_add(item, batch, events);
-        self.end_if_due(batch, events);
-    }
-
-    /// Continues the partition `self.name` at a position, where no record is missing before it.
-    fn reach(
-        &mut self,
-        position: Position,
-        batch: &mut FetchedBatch,
-        events: &mut Vec<SourceEvent>,
-    ) {
-        self.owned.get_mut(&self.name).expect("the caller has looked it up").next = position;
-        self.queue_or_add(FetchedItem::Reached(position), batch, events);
-        self.end_if_due(batch, events);
-    }
-
-    /// Ends the partition `self.name` if nothing is left to read, and stops its fetching.
-    fn end_if_due(&mut self, batch: &mut FetchedBatch, events: &mut Vec<SourceEvent>) {
-        let owned = self.owned.get_mut(&self.name).expect("the caller has looked it up");
-        if owned.ends_now() {
-            self.queue_or_add(FetchedItem::Ended, batch, events);
-            self.stop_fetch();
-        }
-    }
-
-    /// Makes the client stop fetching the partition `self.name`.
-    fn stop_fetch(&mut self) {
-        let owned = self.owned.get_mut(&self.name).expect("the caller has looked it up");
+    /// Makes the client stop fetching a partition.
+    fn stop_fetch(&mut self, name: &TopicPartition) {
+        let Some(owned) = self.owned.get_mut(name) else { return };
         if std::mem::replace(&mut owned.pause_buffer.stopped, true) {
             return;
         }
-        let stopped = self.consumer.pause(&list(std::slice::from_ref(&self.name)));
-        if let Err(error) = stopped {
-            let partition = self.name.partition();
-            self.notice(format!("{partition} cannot be paused: {error}"));
+        if let Err(error) = self.consumer.pause(&list(std::slice::from_ref(name))) {
+            self.notice(format!("{} cannot be paused: {error}", name.partition()));
         }
     }
 
-    /// Delivers an item of the partition `self.name`, or buffers it while the partition is paused.
-    fn queue_or_add(
-        &mut self,
-        item: FetchedItem,
-        batch: &mut FetchedBatch,
-        events: &mut Vec<SourceEvent>,
-    ) {
-        let owned = self.owned.get_mut(&self.name).expect("the caller has looked it up");
-        if !owned.pause_buffer.must_queue() {
-            if batch.has_room() {
-                batch.add(&owned.partition, item, events);
-                return;
-            }
-            self.ready.push_back(self.name.clone());
-        }
-        owned.pause_buffer.push(item);
-        if owned.pause_buffer.is_full() {
-            self.stop_fetch();
-        }
-    }
-
-    /// Handles an error of the client, or the end of a partition. `of` is the partition, if its
-    /// queue is known.
-    fn failed(
+    /// Handles an error from the client's common queue.
+    fn client_failed(
         &mut self,
         error: &KafkaError,
-        of: Option<&TopicPartition>,
-        batch: &mut FetchedBatch,
-        events: &mut Vec<SourceEvent>,
+        batch: &mut FetchedBatch<'_>,
     ) -> Result<(), SourceError> {
         let reason = self.context().reason();
-        if let KafkaError::PartitionEOF(number) = error {
-            if let Some(name) = of.cloned().or_else(|| self.only_one_with(*number)) {
-                self.reached(name, &reason, batch, events);
-            }
-            return Ok(());
-        }
-        let code = error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Unknown);
         if matches!(error, KafkaError::MessageConsumptionFatal(_)) {
             // The client is no member any more, for example because another one has its name.
-            self.lost(self.owned.keys().cloned().collect(), events);
+            self.lost(self.owned.keys().cloned().collect(), batch.events());
             return Err(SourceError::because(
                 "the Kafka client has failed for good; restart the consumer",
                 reason,
             ));
         }
+        self.failed(error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Unknown), &reason, None)
+    }
+
+    /// Handles an error of the client. `of` is the partition, if it is an error of one.
+    fn failed(
+        &mut self,
+        code: RDKafkaErrorCode,
+        reason: &str,
+        of: Option<&TopicPartition>,
+    ) -> Result<(), SourceError> {
         if is_out_of_range(code) {
-            self.resolve_all(&reason);
+            let names =
+                of.map_or_else(|| self.owned.keys().cloned().collect(), |of| vec![of.clone()]);
+            self.resolve_all(names, reason);
             return Ok(());
         }
-        self.report_error(code, &reason)
+        self.report_error(code, reason)
     }
 
     /// Reports a temporary error. Before the first success, a persistent one is returned.
@@ -297,46 +194,21 @@ impl KafkaSource {
         Ok(())
     }
 
-    /// Returns the partition with this number, if no other topic has one.
-    fn only_one_with(&self, number: i32) -> Option<TopicPartition> {
-        let mut same = self.owned.keys().filter(|name| name.number == number);
-        let (Some(name), None) = (same.next(), same.next()) else { return None };
-        Some(name.clone())
-    }
-
-    /// Handles the current end of a partition.
-    fn reached(
-        &mut self,
-        name: TopicPartition,
-        reason: &str,
-        batch: &mut FetchedBatch,
-        events: &mut Vec<SourceEvent>,
-    ) {
-        let Some(owned) = self.owned.get(&name) else { return };
-        let is_open = owned.resolving.is_none() && !owned.is_ended;
-        let Some(position) = end_in(reason).filter(|end| *end >= owned.next && is_open) else {
-            return;
-        };
-        self.name = name;
-        self.reach(position, batch, events);
-    }
-
-    /// Some offset does not exist, and the client does not say which, so all of them are checked.
-    fn resolve_all(&mut self, reason: &str) {
+    /// Finds out where partitions continue whose next offset does not exist.
+    fn resolve_all(&mut self, names: Vec<TopicPartition>, reason: &str) {
         let truncated_at = truncation_in(reason);
-        let mut names = Vec::new();
-        for (name, owned) in &mut self.owned {
-            // Several partitions may be at this position, and then all of them count as truncated.
-            // That repeats records, where the contrary would miss some.
+        let mut new = Vec::new();
+        for name in names {
+            let Some(owned) = self.owned.get_mut(&name) else { continue };
             if let Some((_, truncated_at)) = truncated_at.filter(|(at, _)| *at == owned.next) {
                 owned.truncated_at = Some(truncated_at);
             }
             if owned.resolve() {
-                names.push(name.clone());
+                new.push(name);
             }
         }
-        if !names.is_empty() {
-            self.retries.push((Instant::now() + RETRY_INTERVAL, MetadataRequest::Bounds(names)));
+        if !new.is_empty() {
+            self.retries.push((Instant::now() + RETRY_INTERVAL, MetadataRequest::Bounds(new)));
         }
     }
 
@@ -398,12 +270,9 @@ impl KafkaSource {
     }
 }
 
-/// Returns the offset in the client's text about the end of a partition: "... end of partition at
-/// offset 17 (...".
-fn end_in(reason: &str) -> Option<Position> {
-    let (_, rest) = reason.split_once("partition at offset ")?;
-    let digits = rest.split(|c: char| !c.is_ascii_digit()).next()?;
-    Position::checked(digits.parse().ok()?)
+/// Returns whether records of a partition are delivered.
+fn is_open(owned: &OwnedPartition) -> bool {
+    owned.resolving.is_none() && !owned.is_ended
 }
 
 /// Returns, from the client's text about a truncated log, the position that was read and the end of
@@ -422,33 +291,65 @@ fn truncation_in(reason: &str) -> Option<(Position, Position)> {
     Some((number(at)?, if nothing { Position::ZERO } else { number(after)? }))
 }
 
-fn delivered(position: Position, message: &BorrowedMessage<'_>) -> DeliveredRecord {
-    let millis = message.timestamp().to_millis().and_then(|millis| u64::try_from(millis).ok());
-    let headers = message.headers().into_iter().flat_map(|headers| headers.iter());
-    DeliveredRecord {
-        position,
-        written: SystemTime::UNIX_EPOCH + Duration::from_millis(millis.unwrap_or(0)),
-        record: Record {
-            key: message.key().map(<[u8]>::to_vec),
-            payload: message.payload().map(<[u8]>::to_vec),
-            headers: headers
-                .map(|header| (header.key.to_owned(), header.value.map(<[u8]>::to_vec)))
-                .collect(),
-        },
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
+    use rdkafka::mocking::MockCluster;
+
+    use super::super::settings::{ClientSettings, KafkaSettings};
+    use super::super::sink::KafkaSink;
     use super::*;
+    use crate::Record;
+    use crate::source::{Partition, Source as _};
 
     #[test]
-    fn the_end_of_a_partition_is_read_from_the_clients_words() {
-        let words =
-            "Fetch from broker 1 reached end of partition at offset 1234 (HighwaterMark 1236)";
-        assert_eq!(end_in(words), Some(Position::new(1234)));
-        assert_eq!(end_in("Broker: No more messages"), None);
-        assert_eq!(end_in("partition at offset -1001"), None);
+    fn a_record_behind_a_batch_that_ends_with_the_end_of_the_partition_is_not_skipped() {
+        // As many as fill the buffer of a paused partition, so that the client is paused too.
+        const WRITTEN: u64 = 1_000;
+        let cluster = MockCluster::new(1).expect("a mock cluster starts");
+        cluster.create_topic("orders", 1, 1).expect("it takes a topic");
+        let client = ClientSettings::new(cluster.bootstrap_servers());
+        let sink = KafkaSink::new(&client).expect("it takes these settings");
+        let record = |number: u64| Record::new("key", number.to_string());
+        let records: Vec<_> = (0..WRITTEN).map(record).collect();
+        sink.send_all("orders", &records).expect("they are written");
+
+        let mut source = KafkaSource::join(KafkaSettings::new(client, ["orders"], "billing"))
+            .expect("it takes these settings");
+        let partition = Partition::new("orders", 0);
+        let mut events = Vec::new();
+        while !events.iter().any(|event| matches!(event, SourceEvent::Assigned(_))) {
+            source.poll(Duration::from_millis(10), 1024, &mut events).expect("the source works");
+        }
+        source.pause(&partition);
+        // The records, their end, and a message of the client's own before them.
+        while source.queues.waiting() < WRITTEN as usize + 2 {
+            thread::yield_now();
+        }
+        source.poll(Duration::ZERO, 1024, &mut events).expect("the source works");
+        let owned = &source.owned[&TopicPartition::of(&partition)];
+        assert!(owned.pause_buffer.stopped, "the client is paused");
+
+        sink.send_all("orders", &[record(WRITTEN)]).expect("it is written");
+        source.resume(&partition);
+        let mut delivered = Vec::new();
+        while delivered.last() != Some(&WRITTEN) {
+            source.poll(Duration::from_millis(10), 1024, &mut events).expect("the source works");
+            for event in events.drain(..) {
+                match event {
+                    SourceEvent::Records { records, .. } => {
+                        delivered.extend(records.iter().map(|record| record.position.get()));
+                    }
+                    SourceEvent::Reached { position, .. } => {
+                        let next = delivered.last().map_or(0, |last| last + 1);
+                        assert_eq!(position.get(), next, "a record is passed over");
+                    }
+                    _ => {}
+                }
+            }
+        }
+        assert_eq!(delivered, Vec::from_iter(0..=WRITTEN));
     }
 
     #[test]

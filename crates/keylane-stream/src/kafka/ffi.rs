@@ -1,6 +1,9 @@
 //! Calls to the C library that the client's safe interface lacks: topic ids, which tell a recreated
 //! topic from the one before; authorized operations; metadata that need not be UTF-8; leader epochs; asynchronous commits
-//! with a result; and whether the client is in its group. This file has all unsafe code for Kafka.
+//! with a result; whether the client is in its group; and the queue of a partition, read without an allocation per
+//! record. This module has all unsafe code for Kafka.
+
+mod partition_queue;
 
 use std::ffi::{CStr, CString, c_char};
 use std::ptr::{self, NonNull};
@@ -8,10 +11,10 @@ use std::time::Duration;
 
 use rdkafka::bindings as c;
 use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext};
-use rdkafka::message::BorrowedMessage;
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use rdkafka::types::RDKafkaErrorCode;
 
+pub(super) use self::partition_queue::{FetchedMessage, NextMessage, PartitionQueue};
 use super::topic_partition::TopicPartition;
 use crate::Position;
 
@@ -240,13 +243,6 @@ pub(super) fn set_leader_epochs(list: &mut TopicPartitionList, epochs: &[Option<
             }
         }
     }
-}
-
-/// Returns the leader epoch of a record, if the broker has epochs.
-pub(super) fn leader_epoch(message: &BorrowedMessage<'_>) -> Option<u32> {
-    // SAFETY: the message is borrowed.
-    let epoch = unsafe { c::rd_kafka_message_leader_epoch(message.ptr()) };
-    u32::try_from(epoch).ok()
 }
 
 /// Timeout of a seek, which the client answers without a broker.

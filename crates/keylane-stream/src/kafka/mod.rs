@@ -65,6 +65,7 @@ mod epochs;
 mod error;
 mod exactly_once;
 mod fetch;
+mod fetched_batch;
 mod ffi;
 mod lag;
 mod member;

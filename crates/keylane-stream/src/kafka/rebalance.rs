@@ -229,7 +229,7 @@ impl KafkaSource {
             self.owned.insert(name, owned);
         }
         self.has_worked = true;
-        self.queues.split(&self.consumer.share(), &names);
+        self.queues.split(&self.consumer.share(), &names)?;
         self.accept(&list)?;
         // A seek makes the broker check that the log is the one that was read; an assignment does
         // not.

@@ -261,11 +261,6 @@ impl KafkaSettings {
         config.create_native_config().map(drop).map_err(cannot)
     }
 
-    /// Returns whether all partitions belong to one topic.
-    pub(super) fn is_one_topic(&self) -> bool {
-        self.topics.len() == 1 && !self.topics[0].starts_with('^')
-    }
-
     pub(super) fn config(&self) -> Result<ClientConfig, SourceError> {
         if self.topics.is_empty() {
             return Err(SourceError::new("`topics` is empty; name at least one topic"));

@@ -15,6 +15,7 @@ use rdkafka::types::RDKafkaErrorCode;
 use super::abort_state::AbortState;
 use super::context::ClientCallbacks;
 use super::error::of_commit;
+use super::fetched_batch::FetchedMessage;
 use super::ffi::{self, TopicId};
 use super::member::GroupMember;
 use super::metadata_thread::{MetadataRequest, MetadataThread};
@@ -27,6 +28,7 @@ use super::topic_partition::TopicPartition;
 use super::topic_partitions::TopicPartitions;
 use super::transaction::TransactionControl;
 use crate::Position;
+use crate::record_memory::RecordMemory;
 use crate::source::{
     CommitError, Partition, PartitionOwnership, ProgressCommit, Source, SourceError, SourceEvent,
 };
@@ -46,7 +48,7 @@ pub(super) const SEEK_RETRY_INTERVAL: Duration = Duration::from_millis(50);
 /// If it is dropped without [`close`](Source::close), or after a close that timed out, it leaves
 /// the group on another thread, which ends when the group's broker has answered.
 pub struct KafkaSource {
-    /// Queues of single partitions, if there are several topics. Dropped before the client.
+    /// Queues of the partitions. Dropped before the client.
     pub(super) queues: PartitionQueues,
     pub(super) consumer: GroupMember,
     pub(super) metadata: Option<MetadataThread>,
@@ -83,8 +85,10 @@ pub struct KafkaSource {
     pub(super) transactions: Option<TransactionControl>,
     /// State of the recovery from an aborted transaction.
     pub(super) aborted: AbortState,
-    /// Scratch name of the last record's partition, which saves an allocation per record.
-    pub(super) name: TopicPartition,
+    /// Scratch buffer for messages of a partition; empty between polls.
+    pub(super) fetched: Vec<FetchedMessage>,
+    /// Memory of the records' keys and payloads.
+    pub(super) memory: RecordMemory,
 }
 
 impl KafkaSource {
@@ -107,7 +111,7 @@ impl KafkaSource {
         })?;
         let consumer = Arc::new(consumer);
         Ok(KafkaSource {
-            queues: PartitionQueues::new(!settings.is_one_topic()),
+            queues: PartitionQueues::default(),
             metadata: Some(MetadataThread::new(Arc::clone(&consumer))),
             consumer: GroupMember::new(consumer),
             start_policy: StartPolicy {
@@ -133,7 +137,8 @@ impl KafkaSource {
             pending: Vec::new(),
             transactions: None,
             aborted: AbortState::None,
-            name: TopicPartition { topic: String::new(), number: -1 },
+            fetched: Vec::new(),
+            memory: RecordMemory::default(),
         })
     }
 

@@ -100,8 +100,10 @@ fn a_partition_that_is_full_again_from_its_buffer_stays_paused() {
 #[test]
 fn bytes_are_bounded_and_one_record_always_goes() {
     let stream = MemoryStream::new("t", 1);
-    let large =
-        |number: u64| Record { payload: Some(vec![b'x'; 100_000]), ..keyed("stuck", number) };
+    let large = |number: u64| Record {
+        payload: Some(vec![b'x'; 100_000].into()),
+        ..keyed("stuck", number)
+    };
     stream.push_all(0, (0..10).map(large));
     let door = Door::closed();
     let consumer = builder(&stream).max_in_flight(1_000, 250_000).start(stuck_at(&door)).unwrap();

@@ -28,7 +28,8 @@ fn stream(records: impl IntoIterator<Item = (u64, u64)>) -> MemoryStream {
 /// Returns a copy of the record, with its number as text.
 fn output(attempt: &Attempt) -> Record {
     let payload = number(attempt).to_string().into_bytes();
-    Record { key: attempt.key().map(Vec::from), payload: Some(payload), headers: attempt.origin() }
+    let key = attempt.record().key.clone();
+    Record { key, payload: Some(payload.into()), headers: attempt.origin() }
 }
 
 fn text(record: &Record) -> String {

@@ -111,7 +111,7 @@ fn expected(count: u64) -> HashMap<String, Vec<u64>> {
 /// Returns the committed numbers of each key in the output.
 fn bills(brokers: &str) -> HashMap<String, Vec<u64>> {
     let mut keys: HashMap<String, Vec<u64>> = HashMap::new();
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("it is text");
+    let text = |bytes: bytes::Bytes| String::from_utf8(bytes.into()).expect("it is text");
     for record in written(brokers) {
         let key = text(record.key.expect("it has one"));
         keys.entry(key).or_default().push(text(record.payload.unwrap()).parse().unwrap());

@@ -319,7 +319,13 @@ fn g12_what_is_held_back_stays_in_the_broker_and_not_in_memory() {
     create_topic(&brokers, "g12-memory", 2);
     let large = (0..RECORDS).map(|number| {
         let payload = vec![b'x'; 2_000];
-        (0, Record { payload: Some(payload), ..keyed(format!("slow {}", number % 3), number) })
+        (
+            0,
+            Record {
+                payload: Some(payload.into()),
+                ..keyed(format!("slow {}", number % 3), number)
+            },
+        )
     });
     write(&brokers, "g12-memory", large);
     print!("{}", alone("kafka_guarantees::holds_back_a_large_backlog", &brokers));

@@ -64,7 +64,7 @@ fn written(brokers: &str, topic: &str, partitions: u32, count: usize) -> HashMap
     let mut homes: BTreeMap<String, u32> = BTreeMap::new();
     for partition in all {
         for delivered in driven.records.remove(&partition).unwrap_or_default() {
-            let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("it is text");
+            let text = |bytes: bytes::Bytes| String::from_utf8(bytes.into()).expect("it is text");
             let key = text(delivered.record.key.expect("it has one"));
             let home = *homes.entry(key.clone()).or_insert(partition.number());
             assert_eq!(home, partition.number(), "{key} is in two partitions");
@@ -123,7 +123,7 @@ fn output_that_is_refused_fails_its_own_record_only() {
     let output = KafkaOutput::new(&client(&cluster.bootstrap_servers()), "bills").unwrap();
     let consumer = builder(&stream, 2).start_producing(output, |attempt: &Attempt| {
         let huge = vec![b'x'; if number(attempt) == 20 { 2_000_000 } else { 0 }];
-        let huge = Record { payload: Some(huge), ..copy(attempt) };
+        let huge = Record { payload: Some(huge.into()), ..copy(attempt) };
         let records = if number(attempt) == 20 { vec![huge] } else { vec![copy(attempt)] };
         Ok::<_, AttemptFailure>(records)
     });

@@ -110,7 +110,7 @@ fn a_dead_letter_says_where_it_comes_from_and_keeps_what_it_was() {
     let mut letters = KafkaDeadLetters::new(sink(&cluster), "bills");
     let record = Record {
         key: None,
-        payload: Some(b"\xff\x00".to_vec()),
+        payload: Some(b"\xff\x00"[..].into()),
         headers: vec![("own".to_owned(), Some(b"header".to_vec()))],
     };
     letters.write(&[letter(record.clone())]).expect("it is written");
