@@ -314,9 +314,9 @@ impl ConsumerBuilder {
     /// let sink = JournalSink::new(bills.clone());
     /// let consumer = Consumer::builder(source).start_producing(sink, |order: &Attempt| {
     ///     let count: u64 = std::str::from_utf8(order.payload())?.parse()?;
-    ///     let bill = format!("{} EUR", count * 7).into_bytes();
-    ///     let key = order.key().map(Vec::from);
-    ///     Ok::<_, AttemptFailure>(vec![Record { key, payload: Some(bill), headers: order.origin() }])
+    ///     let bill = Some(format!("{} EUR", count * 7).into());
+    ///     let key = order.record().key.clone();
+    ///     Ok::<_, AttemptFailure>(vec![Record { key, payload: bill, headers: order.origin() }])
     /// })?;
     /// consumer.wait();
     /// assert_eq!(bills.read(Default::default(), 10)?[0].record.payload(), b"14 EUR");

@@ -50,7 +50,7 @@ const WRITE_BATCH_RECORDS: usize = 4096;
 /// # stream.push(0, Record::new("ann", "2"));
 /// # stream.exhaust();
 /// let consumer = Consumer::builder(stream.source()).start_with_acks(move |order, ack| {
-///     let bill = Record { payload: Some(b"a bill".to_vec()), ..order.record().clone() };
+///     let bill = Record { payload: Some("a bill".into()), ..order.record().clone() };
 ///     outbox.send(vec![bill], ack);
 /// })?;
 /// consumer.wait();

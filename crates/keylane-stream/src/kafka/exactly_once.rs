@@ -51,8 +51,8 @@ impl KafkaSource {
     /// let settings = KafkaSettings::new(ClientSettings::new("localhost:9092"), ["orders"], "billing");
     /// let (orders, bills) = KafkaSource::join_exactly_once(settings, "bills")?;
     /// let consumer = Consumer::builder(orders).start_producing(bills, |order: &Attempt| {
-    ///     let key = order.key().map(Vec::from);
-    ///     Ok::<_, AttemptFailure>(vec![Record { key, payload: Some(b"a bill".to_vec()), headers: vec![] }])
+    ///     let key = order.record().key.clone();
+    ///     Ok::<_, AttemptFailure>(vec![Record { key, payload: Some("a bill".into()), headers: vec![] }])
     /// })?;
     /// # drop(consumer);
     /// # Ok::<(), Box<dyn std::error::Error>>(())

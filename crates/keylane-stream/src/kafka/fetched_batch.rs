@@ -6,7 +6,7 @@ use std::vec::Drain;
 use rdkafka::types::RDKafkaErrorCode;
 
 use super::context::ClientCallbacks;
-use super::ffi::{self, NextMessage, PartitionQueue};
+use super::ffi::{ClientMessage, NextMessage, PartitionQueue};
 use super::partition::OwnedPartition;
 use super::pause_buffer::{FetchedItem, weight};
 use crate::record_memory::RecordMemory;
@@ -133,7 +133,7 @@ impl<'a> FetchedBatch<'a> {
 
 impl FetchedMessage {
     /// Copies a message of the client.
-    fn of(message: &ffi::FetchedMessage, memory: &mut RecordMemory) -> Self {
+    fn of(message: &ClientMessage, memory: &mut RecordMemory) -> Self {
         match (message.error(), message.position()) {
             (Some(RDKafkaErrorCode::PartitionEOF), Some(end)) => {
                 FetchedMessage::EndOfPartition(end)
@@ -227,7 +227,7 @@ impl OwnedPartition {
 
 fn delivered(
     position: Position,
-    message: &ffi::FetchedMessage,
+    message: &ClientMessage,
     memory: &mut RecordMemory,
 ) -> DeliveredRecord {
     let mut copy = |bytes: Option<&[u8]>| bytes.map(|bytes| memory.copy(bytes));

@@ -14,7 +14,7 @@ use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use rdkafka::types::RDKafkaErrorCode;
 
-pub(super) use self::partition_queue::{FetchedMessage, NextMessage, PartitionQueue};
+pub(super) use self::partition_queue::{ClientMessage, NextMessage, PartitionQueue};
 use super::topic_partition::TopicPartition;
 use crate::Position;
 

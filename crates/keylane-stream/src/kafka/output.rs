@@ -35,8 +35,8 @@ use crate::source::SourceError;
 /// let bills = KafkaOutput::new(&client, "bills")?;
 /// let source = KafkaSource::join(KafkaSettings::new(client, ["orders"], "billing"))?;
 /// let consumer = Consumer::builder(source).start_producing(bills, |order: &Attempt| {
-///     let key = order.key().map(Vec::from);
-///     Ok::<_, AttemptFailure>(vec![Record { key, payload: Some(b"a bill".to_vec()), headers: order.origin() }])
+///     let key = order.record().key.clone();
+///     Ok::<_, AttemptFailure>(vec![Record { key, payload: Some("a bill".into()), headers: order.origin() }])
 /// })?;
 /// # drop(consumer);
 /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -43,7 +43,7 @@ use crate::{Partition, Position, Record};
 /// let sink = KafkaSink::new(&client)?;
 /// let source = KafkaSource::join(KafkaSettings::new(client, ["orders"], "billing"))?;
 /// let consumer = Consumer::builder(source).start_with_acks(move |order, ack| {
-///     let bill = Record { payload: Some(b"a bill".to_vec()), ..order.record().clone() };
+///     let bill = Record { payload: Some("a bill".into()), ..order.record().clone() };
 ///     sink.send("bills", &bill, |written| ack.answer(written.map(drop).map_err(AttemptFailure::from)));
 /// })?;
 /// # drop(consumer);

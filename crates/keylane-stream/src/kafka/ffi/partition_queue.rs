@@ -73,7 +73,7 @@ impl<C: ConsumerContext + 'static> PartitionQueue<C> {
     #[must_use]
     pub(in crate::kafka) fn serve<F>(&self, max: usize, deliver: F) -> bool
     where
-        F: FnMut(&FetchedMessage) -> NextMessage,
+        F: FnMut(&ClientMessage) -> NextMessage,
     {
         let waiting = self.waiting();
         if waiting < MIN_BATCH {
@@ -92,7 +92,7 @@ impl<C: ConsumerContext + 'static> PartitionQueue<C> {
     /// Delivers messages one by one, until [`NextMessage::Keep`] is returned.
     fn serve_each<F>(&self, deliver: F)
     where
-        F: FnMut(&FetchedMessage) -> NextMessage,
+        F: FnMut(&ClientMessage) -> NextMessage,
     {
         let mut served = Served { deliver, client: self.client.client().native_ptr() };
         // This function is deprecated, but the other ones take several locks and read the clock for each message.
@@ -117,7 +117,7 @@ impl<C: ConsumerContext + 'static> PartitionQueue<C> {
     fn serve_batch(
         &self,
         max: usize,
-        mut deliver: impl FnMut(&FetchedMessage) -> NextMessage,
+        mut deliver: impl FnMut(&ClientMessage) -> NextMessage,
     ) -> bool {
         let mut room = [ptr::null_mut(); MAX_BATCH];
         // SAFETY: the queue lives. The function writes at most as many pointers as there is room for, and returns how many,
@@ -130,8 +130,7 @@ impl<C: ConsumerContext + 'static> PartitionQueue<C> {
         };
         let mut is_error = false;
         for message in batch.0 {
-            let message =
-                FetchedMessage(NonNull::new(*message).expect("the client has written it"));
+            let message = ClientMessage(NonNull::new(*message).expect("the client has written it"));
             is_error = message.error().is_some();
             deliver(&message);
         }
@@ -158,14 +157,14 @@ struct Served<F> {
 /// Callback of the client for each message of a queue.
 unsafe extern "C" fn deliver_message<F>(message: *mut c::rd_kafka_message_t, served: *mut c_void)
 where
-    F: FnMut(&FetchedMessage) -> NextMessage,
+    F: FnMut(&ClientMessage) -> NextMessage,
 {
     // SAFETY: the address of the `served` of `PartitionQueue::serve`, which nothing else uses meanwhile. The message is not null, and
     // lives until the callback returns; it is only borrowed. The client's function that ends the delivery is for
     // callbacks.
     unsafe {
         let served = &mut *served.cast::<Served<F>>();
-        let message = FetchedMessage(NonNull::new_unchecked(message));
+        let message = ClientMessage(NonNull::new_unchecked(message));
         if (served.deliver)(&message) == NextMessage::Keep {
             c::rd_kafka_yield(served.client);
         }
@@ -189,9 +188,9 @@ impl<C: ConsumerContext + 'static> Drop for PartitionQueue<C> {
 /// A record, or an error of its partition, in the client's memory.
 ///
 /// It exists only while its message is delivered, and is passed on by reference.
-pub(in crate::kafka) struct FetchedMessage(NonNull<c::rd_kafka_message_t>);
+pub(in crate::kafka) struct ClientMessage(NonNull<c::rd_kafka_message_t>);
 
-impl FetchedMessage {
+impl ClientMessage {
     fn message(&self) -> &c::rd_kafka_message_t {
         // SAFETY: the message lives as long as this value.
         unsafe { self.0.as_ref() }
