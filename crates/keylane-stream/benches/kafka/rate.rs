@@ -16,28 +16,39 @@ const TOPIC: &str = "rate";
 
 pub(crate) fn run(stage: &Stage) {
     let records = stage.or_quick(1_000_000, 100_000);
-    let runs = stage.or_quick(5, 3);
+    let (runs, warm_up) = (stage.or_quick(12, 3), stage.or_quick(4, 0));
     stage.fill(TOPIC, 8, (0..records).map(|number| number % 1_000));
-    // The runs alternate, as the broker gets faster over time.
     let (mut batches, mut bare, mut consumer) = (Vec::new(), Vec::new(), Vec::new());
-    for _ in 0..runs {
-        batches.push(batch_loop(stage, records));
-        bare.push(bare_loop(stage, TOPIC, records));
-        consumer.push(consume(stage, records));
+    // The runs alternate, and the first ones do not count, as the broker gets faster over time.
+    for run in 0..warm_up + runs {
+        let (of_batches, of_bare) = (batch_loop(stage, records), bare_loop(stage, TOPIC, records));
+        let of_consumer = consume(stage, records);
+        if run >= warm_up {
+            batches.push(of_batches);
+            bare.push(of_bare);
+            consumer.push(of_consumer);
+        }
     }
-    let (batches, bare, consumer) = (median(batches), median(bare), median(consumer));
-    println!("{records} records over 8 partitions and 1,000 keys, medians of {runs} runs\n");
-    println!("| what | records/s | of the loop with batches | with the join, records/s |");
-    println!("|---|---:|---:|---:|");
-    for (what, took) in [
-        ("a bare loop with batches, without a group", batches),
-        ("a bare loop", bare),
-        ("the consumer, 2 threads", consumer),
-    ] {
-        let share = 100.0 * batches.work.as_secs_f64() / took.work.as_secs_f64();
-        let [work, all] = [took.work, took.all].map(|time| records as f64 / time.as_secs_f64());
-        println!("| {what} | {work:.0} | {share:.0} % | {all:.0} |");
-    }
+    println!(
+        "{records} records over 8 partitions and 1,000 keys, medians and ranges of {runs} runs"
+    );
+    println!("after {warm_up} that do not count\n");
+    println!("| what | records/s | range | of the loop with batches | with the join, records/s |");
+    println!("|---|---:|---:|---:|---:|");
+    let best = median(batches.clone());
+    row("a bare loop with batches, without a group", records, batches, best);
+    row("a bare loop", records, bare, best);
+    row("the consumer, 2 threads", records, consumer, best);
+}
+
+fn row(what: &str, records: u64, mut runs: Vec<Took>, best: Took) {
+    runs.sort();
+    let rate = |time: Duration| records as f64 / time.as_secs_f64();
+    let (fastest, slowest) = (rate(runs[0].work), rate(runs[runs.len() - 1].work));
+    let median = median(runs);
+    let share = 100.0 * best.work.as_secs_f64() / median.work.as_secs_f64();
+    let (work, all) = (rate(median.work), rate(median.all));
+    println!("| {what} | {work:.0} | {slowest:.0}–{fastest:.0} | {share:.0} % | {all:.0} |");
 }
 
 /// Measures a handler that only counts: a check of the order would cost more than the rest.
