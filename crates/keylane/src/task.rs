@@ -13,13 +13,14 @@ use std::time::{Duration, Instant};
 
 use self::delay::TaskDelay;
 pub(crate) use self::entry::{ContextClosure, DetachedClosure};
-use self::entry::{Entry, RejectedTaskError};
+use self::entry::{Entry, RefusedEntry, RejectedTaskError};
 pub use self::role::OnClosedKey;
 use self::role::{EntryPermit, KeyRole};
+use self::work::WorkNeeds;
 pub use self::work::{Fallible, Plain, Retrying, TaskWork};
 use crate::complete::Handle;
 use crate::engine::{Engine, Key, WaitLimit};
-use crate::error::{SubmitError, SubmitErrorKind};
+use crate::error::SubmitErrorKind;
 use crate::key_hasher::KeyBuildHasher;
 use crate::order::Claims;
 use crate::pool::ClosureExecutor;
@@ -61,9 +62,6 @@ where
     delay: Option<TaskDelay>,
     mode: M,
 }
-
-/// Parts of a task for an ending.
-type Parts<'p, K, S, W, M> = (Entry<'p, K, S>, W, M);
 
 impl<'p, K: Key, S: BuildHasher + Send + Sync + 'static> Task<'p, K, S> {
     pub(crate) fn new(engine: &'p Arc<Engine<K, ClosureExecutor, S>>, claims: Claims<K>) -> Self {
@@ -353,8 +351,10 @@ impl<'p, K: Key, S: BuildHasher + Send + Sync + 'static, M> Task<'p, K, S, M> {
     where
         W: TaskWork<M, Kind> + Send + 'static,
     {
-        let (entry, work, mode) = self.enter(work)?;
-        entry.submit(work, |work, pool| work.prepare(&mode, pool))
+        match self.enter(W::NEEDS) {
+            Ok((entry, mode)) => entry.submit(work, |work, pool| work.prepare(&mode, pool)),
+            Err(why) => Err(why.with(work)),
+        }
     }
 
     /// Submits the task without a handle. Waits for capacity as [`submit`](Self::submit) does.
@@ -373,8 +373,10 @@ impl<'p, K: Key, S: BuildHasher + Send + Sync + 'static, M> Task<'p, K, S, M> {
     where
         W: TaskWork<M, Kind> + Send + 'static,
     {
-        let (entry, work, mode) = self.enter(work)?;
-        work.execute_in(&mode, entry)
+        match self.enter(W::NEEDS) {
+            Ok((entry, mode)) => work.execute_in(&mode, entry),
+            Err(why) => Err(why.with(work)),
+        }
     }
 
     /// Submits the task, if there is capacity and no other submitter waits for it.
@@ -455,7 +457,11 @@ impl<'p, K: Key, S: BuildHasher + Send + Sync + 'static, M> Task<'p, K, S, M> {
     where
         W: TaskWork<M, Kind> + Send + 'static,
     {
-        let (mut entry, mut work, mode) = self.enter(work)?;
+        let mut work = work;
+        let (mut entry, mode) = match self.enter(W::NEEDS) {
+            Ok(entered) => entered,
+            Err(why) => return Err(why.with(work)),
+        };
         if let KeyRole::Latest = entry.role {
             let (engine, role, delay) = (entry.engine, entry.role, entry.delay);
             entry.permit = EntryPermit::Replaced;
@@ -470,7 +476,7 @@ impl<'p, K: Key, S: BuildHasher + Send + Sync + 'static, M> Task<'p, K, S, M> {
         }
         match entry.admit().await {
             Ok(admitted) => admitted.submit(work, |work, pool| work.prepare(&mode, pool)),
-            Err((why, claims)) => Err(SubmitError::new(why, (claims, work))),
+            Err(why) => Err(why.with(work)),
         }
     }
 
@@ -494,29 +500,29 @@ impl<'p, K: Key, S: BuildHasher + Send + Sync + 'static, M> Task<'p, K, S, M> {
         if let KeyRole::Latest = self.role {
             return self.submit_async(work).await.map(drop);
         }
-        let (entry, work, mode) = self.enter(work)?;
+        let (entry, mode) = match self.enter(W::NEEDS) {
+            Ok(entered) => entered,
+            Err(why) => return Err(why.with(work)),
+        };
         match entry.admit().await {
             Ok(admitted) => work.execute_in(&mode, admitted),
-            Err((why, claims)) => Err(SubmitError::new(why, (claims, work))),
+            Err(why) => Err(why.with(work)),
         }
     }
 
     /// Splits the task for an ending. Futures are refused without a runtime, and work that needs the
     /// timer is refused if that cannot be started.
     #[inline]
-    fn enter<W, Kind>(self, work: W) -> Result<Parts<'p, K, S, W, M>, RejectedTaskError<K, W>>
-    where
-        W: TaskWork<M, Kind>,
-    {
+    fn enter(self, needs: WorkNeeds) -> Result<(Entry<'p, K, S>, M), RefusedEntry<K>> {
         let Task { engine, claims, role, limit, delay, mode } = self;
         #[cfg(feature = "tokio")]
-        if W::NEEDS_RUNTIME && engine.settings.runtime.is_none() {
-            return Err(SubmitError::new(SubmitErrorKind::NoRuntime, (claims, work)));
+        if needs.runtime && engine.settings.runtime.is_none() {
+            return Err(RefusedEntry { why: SubmitErrorKind::NoRuntime, claims });
         }
-        if (W::NEEDS_TIMER || delay.is_some()) && engine.start_timer().is_err() {
-            return Err(SubmitError::new(SubmitErrorKind::NoTimer, (claims, work)));
+        if (needs.timer || delay.is_some()) && engine.start_timer().is_err() {
+            return Err(RefusedEntry { why: SubmitErrorKind::NoTimer, claims });
         }
-        Ok((Entry { engine, claims, role, permit: EntryPermit::Wait(limit), delay }, work, mode))
+        Ok((Entry { engine, claims, role, permit: EntryPermit::Wait(limit), delay }, mode))
     }
 }
 

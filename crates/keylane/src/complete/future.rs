@@ -9,19 +9,19 @@ use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
-use std::time::Instant;
+use std::task::{Context, Poll};
 
 use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 
-use super::task_cell::{JoinState, TakeWork, TaskPhase};
+use super::progress::{LockedProgress, TaskProgress};
+use super::task_cell::{JoinState, TakeWork};
 use super::{Outcome, PanicPayload, TaskCell};
 use crate::run::{
     CancelFlag, ExecContext, RunSharedBody, SavedContext, Turn, TurnResult, forget_soft_waits,
     name_of, with_cancel_flag,
 };
-use crate::sync::Mutex;
+use crate::sync::{Mutex, ThreadId};
 use crate::unwind::{KeyPanic, drop_catch_unwind};
 
 /// Runtime of a pool's futures, with their limit.
@@ -75,10 +75,6 @@ impl<T, E, F: Future> TakeWork<F> for FutureTask<T, E, F> {
     fn take_work(&self) -> Option<F> {
         self.cell.take_body()
     }
-
-    fn end_with(&self, turn: Turn) {
-        self.cell.end_with(turn);
-    }
 }
 
 impl<T, E, F> CancelFlag for FutureTask<T, E, F>
@@ -105,7 +101,7 @@ where
     fn run(self: Arc<Self>, ctx: &mut dyn ExecContext) {
         let Some(future) = self.cell.begin() else {
             ctx.cancelled();
-            return self.cell.end_when_dropped(&mut || ctx.keep_turn());
+            return self.cell.progress().end_when_dropped(&mut || ctx.keep_turn());
         };
         self.cell.leave_thread();
         let end = FutureEnd {
@@ -224,24 +220,16 @@ where
         self
     }
 
-    fn poll(&self, waker: Option<&Waker>) -> Option<Outcome<T, E>> {
-        self.cell.poll(waker)
+    fn progress(&self) -> &TaskProgress {
+        self.cell.progress()
     }
 
-    fn wait(&self, deadline: Option<Instant>) -> Option<Outcome<T, E>> {
-        self.cell.wait(deadline)
+    fn take_outcome(&self, locked: LockedProgress<'_>) -> Option<Outcome<T, E>> {
+        self.cell.take_outcome(locked)
     }
 
-    fn is_completed(&self) -> bool {
-        self.cell.is_completed()
-    }
-
-    fn phase(&self) -> TaskPhase {
-        self.cell.phase()
-    }
-
-    fn runs_here(&self) -> bool {
-        self.cell.runs_here()
+    fn thread(&self, locked: &mut LockedProgress<'_>) -> Option<ThreadId> {
+        self.cell.thread(locked)
     }
 
     fn cancel(&self) -> bool {

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use super::task_cell::{JoinState, TaskPhase, current_name};
 use super::{Outcome, TaskError};
-use crate::run::{AwaitedTask, RegisteredWait, SoftWait, WaitingTask, current_engine_hooks};
+use crate::run::{AwaitedTask, RegisteredWait, SoftWait, Turn, WaitingTask, current_engine_hooks};
+use crate::sync::this_thread;
 
 /// Handle of a task: waits for its outcome, or cancels it.
 ///
@@ -167,7 +168,7 @@ impl<T: 'static, E: 'static> Handle<T, E> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn is_finished(&self) -> bool {
-        self.cell.is_completed()
+        self.cell.progress().is_completed()
     }
 
     /// Cancels the task. Returns true if its body does not run, and will not run any more.
@@ -200,6 +201,15 @@ impl<T: 'static, E: 'static> Handle<T, E> {
         self.cell.as_any().downcast_ref().expect("a handle is made from one cell")
     }
 
+    /// Returns the handle of an accepted task. A turn of the task, which holds no key, ends when the
+    /// task has ended, or before, if it has begun.
+    pub(crate) fn accepted(self, turn: Option<Turn>) -> Self {
+        if let Some(turn) = turn {
+            self.cell.progress().end_with(turn);
+        }
+        self
+    }
+
     /// Name of the task in its pool.
     pub(crate) fn name(&self) -> usize {
         self.name
@@ -209,9 +219,14 @@ impl<T: 'static, E: 'static> Handle<T, E> {
         self.cell.phase()
     }
 
+    /// Returns whether the calling thread runs the body, or drops it.
+    fn runs_here(&self) -> bool {
+        self.cell.phase() == TaskPhase::Running(Some(this_thread()))
+    }
+
     fn would_deadlock(&self) -> bool {
         let waiter = self.waiter();
-        waiter.is_some_and(|waiter| self.cell.runs_here() || waiter.is_awaited_by(self.awaited()))
+        waiter.is_some_and(|waiter| self.runs_here() || waiter.is_awaited_by(self.awaited()))
     }
 
     /// Registers a wait without a deadline, so that waits of other tasks consider it, or refuses
@@ -219,7 +234,7 @@ impl<T: 'static, E: 'static> Handle<T, E> {
     fn register_wait(&self) -> Result<Option<RegisteredWait>, WouldDeadlock<()>> {
         match self.waiter() {
             None => Ok(None),
-            Some(_) if self.cell.runs_here() => Err(WouldDeadlock::new(())),
+            Some(_) if self.runs_here() => Err(WouldDeadlock::new(())),
             Some(waiter) => waiter.wait_for(self.awaited()).map(Some).ok_or(WouldDeadlock::new(())),
         }
     }
@@ -230,7 +245,7 @@ impl<T: 'static, E: 'static> Handle<T, E> {
 
     /// Returns the task that this thread runs, if it runs one and the awaited task has not ended.
     fn waiter(&self) -> Option<WaitingTask> {
-        if self.cell.is_completed() {
+        if self.cell.progress().is_completed() {
             return None;
         }
         let (hooks, position) = current_engine_hooks()?;
@@ -276,7 +291,7 @@ impl<T: 'static, E: 'static> Future for Handle<T, E> {
 
 impl<T, E> fmt::Debug for Handle<T, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Handle").field("finished", &self.cell.is_completed()).finish()
+        f.debug_struct("Handle").field("finished", &self.cell.progress().is_completed()).finish()
     }
 }
 

@@ -6,6 +6,7 @@ mod handle;
 #[cfg(all(test, loom))]
 mod models;
 mod outcome;
+mod progress;
 mod retry_task;
 mod spare_cells;
 mod task_cell;

@@ -9,17 +9,16 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::task::Waker;
-use std::time::Instant;
 
-use super::task_cell::{JoinState, TakeWork, TaskPhase};
+use super::progress::{LockedProgress, TaskProgress};
+use super::task_cell::{JoinState, TakeWork};
 use super::{Outcome, PanicPayload, TaskCell};
 use crate::retry::{FailedAttempts, Retry, random};
 use crate::run::{
     AttemptContext, AttemptEngine, CancelFlag, ExecContext, RetryAttempt, RunSharedBody, Turn,
     with_cancel_flag,
 };
-use crate::sync::Mutex;
+use crate::sync::{Mutex, ThreadId};
 use crate::unwind::{KeyPanic, drop_catch_unwind};
 
 /// Closure that may be called several times, with its state, shared with its handle.
@@ -94,7 +93,7 @@ where
         }
         if !engine.schedule_attempt(number, delay, self.clone(), location) {
             self.give_up();
-        } else if self.cell.is_completed() {
+        } else if self.cell.progress().is_completed() {
             // It was cancelled before it was scheduled.
             engine.withdraw_attempt(number);
         }
@@ -113,7 +112,7 @@ where
             Some(body) => self.attempt(body, ctx),
             None => {
                 ctx.cancelled();
-                self.cell.end_when_dropped(&mut || ctx.keep_turn());
+                self.cell.progress().end_when_dropped(&mut || ctx.keep_turn());
             }
         }
     }
@@ -170,10 +169,6 @@ impl<T, E, F> TakeWork<F> for RetryTask<T, E, F> {
     fn take_work(&self) -> Option<F> {
         self.cell.take_body()
     }
-
-    fn end_with(&self, turn: Turn) {
-        self.cell.end_with(turn);
-    }
 }
 
 impl<T, E, F> JoinState<T, E> for RetryTask<T, E, F>
@@ -186,24 +181,16 @@ where
         self
     }
 
-    fn poll(&self, waker: Option<&Waker>) -> Option<Outcome<T, E>> {
-        self.cell.poll(waker)
+    fn progress(&self) -> &TaskProgress {
+        self.cell.progress()
     }
 
-    fn wait(&self, deadline: Option<Instant>) -> Option<Outcome<T, E>> {
-        self.cell.wait(deadline)
+    fn take_outcome(&self, locked: LockedProgress<'_>) -> Option<Outcome<T, E>> {
+        self.cell.take_outcome(locked)
     }
 
-    fn is_completed(&self) -> bool {
-        self.cell.is_completed()
-    }
-
-    fn phase(&self) -> TaskPhase {
-        self.cell.phase()
-    }
-
-    fn runs_here(&self) -> bool {
-        self.cell.runs_here()
+    fn thread(&self, locked: &mut LockedProgress<'_>) -> Option<ThreadId> {
+        self.cell.thread(locked)
     }
 
     fn cancel(&self) -> bool {

@@ -63,9 +63,13 @@ pub(super) fn reuse_or_allocate<C: Send + Sync + 'static>(value: C) -> Arc<C> {
 
 /// Keeps the cell of an ended task, which has no other owner and no value of the user.
 pub(super) fn keep<C: Send + Sync + 'static>(cell: Arc<C>) {
-    if !is_kept::<C>() {
-        return;
+    if is_kept::<C>() {
+        keep_erased(cell);
     }
+}
+
+#[inline]
+fn keep_erased(cell: SpareCell) {
     // The thread-local may be gone, if the destructor of another one runs a task.
     let _ = SPARES.try_with(|spares| {
         let mut spares = spares.borrow_mut();
@@ -80,6 +84,7 @@ const fn is_kept<C>() -> bool {
     IS_ON && 2 * size_of::<usize>() + size_of::<C>() <= MAX_SIZE
 }
 
+#[inline]
 fn take_spare() -> Option<SpareCell> {
     let taken = SPARES.try_with(|spares| {
         let mut spares = spares.borrow_mut();

@@ -6,57 +6,34 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Instant;
 
+use super::progress::{LockedProgress, TaskProgress, only_owner};
 use super::{Outcome, PanicPayload, TaskFn, spare_cells};
 use crate::run::{
-    CancelFlag, ExecContext, RunSharedBody, Turn, TurnResult, lend_cancel_flag, name_of,
-    with_current_flag,
+    CancelFlag, ExecContext, LentCancelFlag, RunSharedBody, Turn, name_of, with_current_flag,
 };
-use crate::sync::{
-    AtomicBool, Condvar, Mutex, Ordering, ThreadId, this_thread, wait, wait_timeout,
-};
-use crate::unwind::{KeyPanic, call_catch_unwind, drop_catch_unwind};
+use crate::sync::{ThreadId, UnsafeCell, pointer, this_thread};
+use crate::unwind::{KeyPanic, drop_catch_unwind};
 
 /// State shared by a task and its handle.
+#[repr(C)]
 pub(crate) struct TaskCell<T, E, F> {
-    state: Mutex<CellInner<T, E, F>>,
-    /// Signaled when the state becomes `Completed`, if a thread waits.
-    completed: Condvar,
-    /// Set when the handle asks a running body to stop. Polled by the body.
-    cancel: AtomicBool,
+    /// Progress of the task, which says what `value` is. Its lock protects `value`.
+    progress: TaskProgress,
+    value: UnsafeCell<CellValue<T, E, F>>,
 }
 
-struct CellInner<T, E, F> {
-    /// Progress of the task.
-    state: CellState<T, E, F>,
-    /// Waker of the future that awaits the handle, to be woken when the state becomes `Completed`.
-    waker: Option<Waker>,
-    /// Turn of a task whose captures another thread drops. Stored by the worker that reached the
-    /// task; taken and ended by the dropping thread when it completes the task. Also the turn of a
-    /// suspended task, taken by its next attempt; and the entry of a delayed task, which a
-    /// cancellation withdraws. Empty if there is none: an `Option` would be larger.
-    turn: Turn,
-    /// Whether a thread waits for `completed`. Otherwise no signal is sent, which would cost a
-    /// system call.
-    awaited: bool,
+/// Value in a cell, which depends on the progress of the task.
+enum CellValue<T, E, F> {
+    Empty,
+    Body(F),
+    /// Thread that runs the body, or drops it.
+    Thread(ThreadId),
+    Outcome(Outcome<T, E>),
 }
 
-/// Progress of a task.
-enum CellState<T, E, F> {
-    /// Not started. Exits: `Running`; `Completed`, if the task is cancelled or abandoned.
-    Waiting(F),
-    /// This thread runs the body, or drops it. Exit: `Completed`; then `CellInner::turn` ends.
-    Running(ThreadId),
-    /// An attempt has failed, and another one follows; `CellInner::turn` holds the keys. Exits:
-    /// `Running`; `Completed`, if the task is cancelled or abandoned.
-    Suspended(F),
-    /// A future that was spawned. Exit: `Completed`.
-    #[cfg(feature = "tokio")]
-    RunningElsewhere,
-    /// Ended. Exit: `Taken`.
-    Completed(Outcome<T, E>),
-    /// The handle has taken the outcome. No exit.
-    Taken,
-}
+// SAFETY: threads that share a cell access the value one at a time: `replace` takes the lock of the
+// progress as its proof. So it moves between threads, and is never shared.
+unsafe impl<T: Send, E: Send, F: Send> Sync for TaskCell<T, E, F> {}
 
 impl<T, E, F> CancelFlag for TaskCell<T, E, F>
 where
@@ -80,16 +57,7 @@ pub(crate) fn current_name() -> Option<usize> {
 
 impl<T, E, F> TaskCell<T, E, F> {
     pub(crate) fn new(body: F) -> Self {
-        TaskCell {
-            state: Mutex::new(CellInner {
-                state: CellState::Waiting(body),
-                waker: None,
-                turn: Turn::empty(),
-                awaited: false,
-            }),
-            completed: Condvar::new(),
-            cancel: AtomicBool::new(false),
-        }
+        TaskCell { progress: TaskProgress::new(), value: UnsafeCell::new(CellValue::Body(body)) }
     }
 
     /// Returns a shared cell, in the memory of an ended task if there is any.
@@ -102,21 +70,54 @@ impl<T, E, F> TaskCell<T, E, F> {
         spare_cells::reuse_or_allocate(TaskCell::new(body))
     }
 
+    /// Accesses the value. The caller has the lock.
+    #[inline]
+    fn with_value<R>(
+        &self,
+        locked: &mut LockedProgress<'_>,
+        access: impl FnOnce(&mut CellValue<T, E, F>) -> R,
+    ) -> R {
+        debug_assert!(locked.is_of(&self.progress), "a cell is protected by its own progress");
+        let place = pointer(&self.value);
+        // SAFETY: `locked` is the lock of `self.progress`: each caller got it from there. This is the
+        // only access to the value through a shared reference, and `access` cannot keep the
+        // reference.
+        access(unsafe { place.deref() })
+    }
+
+    #[inline]
+    fn replace(
+        &self,
+        locked: &mut LockedProgress<'_>,
+        value: CellValue<T, E, F>,
+    ) -> CellValue<T, E, F> {
+        self.with_value(locked, |place| std::mem::replace(place, value))
+    }
+
+    /// Takes the body for this thread.
+    fn take_body_locked(&self, mut locked: LockedProgress<'_>) -> Option<F> {
+        self.replace(&mut locked, CellValue::Thread(this_thread())).into_body()
+    }
+
+    /// Like [`begin`](Self::begin), where no other thread can reach the cell.
+    fn begin_unshared(&mut self) -> Option<F> {
+        if !self.progress.begin_unshared() {
+            return None;
+        }
+        let place = pointer(&self.value);
+        // SAFETY: `&mut self`, so there is no other reference.
+        std::mem::replace(unsafe { place.deref() }, CellValue::Thread(this_thread())).into_body()
+    }
+
     /// Returns whether the handle has asked the body to stop.
     pub(crate) fn is_cancelled(&self) -> bool {
-        self.cancel.load(Ordering::Acquire)
+        self.progress.is_cancelled()
     }
 
     /// Takes the body of a task that has not started, which ends as cancelled.
     pub(crate) fn take_body(&self) -> Option<F> {
-        let mut inner = self.state.lock();
-        match std::mem::replace(&mut inner.state, CellState::Completed(Outcome::Cancelled)) {
-            CellState::Waiting(body) => Some(body),
-            other => {
-                inner.state = other;
-                None
-            }
-        }
+        let mut locked = self.progress.begin_rejection()?;
+        self.replace(&mut locked, CellValue::Outcome(Outcome::Cancelled)).into_body()
     }
 
     /// Drops the body of a task that has not started, which ends with `outcome`. Returns false if
@@ -142,134 +143,63 @@ impl<T, E, F> TaskCell<T, E, F> {
     /// ends `turn`, which keeps the newer one from starting. If another thread is dropping the
     /// body, that thread ends the turn.
     pub(crate) fn supersede_cell(&self, turn: Turn) {
-        let mut turn = Some(turn);
-        if !self.drop_unrun(Outcome::Superseded) {
-            self.end_when_dropped(&mut || turn.take().expect("the turn is taken once"));
-        }
-        if let Some(turn) = turn {
-            turn.end(TurnResult::Void);
-        }
+        let has_dropped = self.drop_unrun(Outcome::Superseded);
+        self.progress.end_superseded(turn, has_dropped);
     }
 
     /// Takes the body of a task that does not run, in order to run or to drop it now.
     pub(crate) fn begin(&self) -> Option<F> {
-        self.state.lock().begin()
+        self.take_body_locked(self.progress.begin()?)
     }
 
     /// Keeps the body and the turn of a task whose attempt has failed for its next attempt. Returns
     /// both if the task was cancelled: then no attempt follows.
     pub(crate) fn suspend(&self, body: F, turn: Turn) -> Result<(), (F, Turn)> {
-        let mut inner = self.state.lock();
-        // A cancellation that comes later finds the body, since it takes the lock after it has set
-        // the flag.
-        if self.cancel.load(Ordering::Acquire) {
-            return Err((body, turn));
+        match self.progress.suspend(turn) {
+            Ok((mut locked, before)) => {
+                self.replace(&mut locked, CellValue::Body(body));
+                drop(locked);
+                drop(before);
+                Ok(())
+            }
+            Err(turn) => Err((body, turn)),
         }
-        debug_assert!(matches!(inner.state, CellState::Running(_)), "an attempt has just failed");
-        inner.state = CellState::Suspended(body);
-        let before = std::mem::replace(&mut inner.turn, turn);
-        drop(inner);
-        drop(before);
-        Ok(())
     }
 
     /// Takes the body and the turn of a suspended task for its next attempt.
     pub(crate) fn resume(&self) -> Option<(F, Turn)> {
-        let mut inner = self.state.lock();
-        if !matches!(inner.state, CellState::Suspended(_)) {
-            return None;
-        }
-        let turn = inner.turn.take()?;
-        Some((inner.begin()?, turn))
+        let (locked, turn) = self.progress.resume()?;
+        Some((self.take_body_locked(locked)?, turn))
     }
 
-    /// Ends a turn when the captures of this task are dropped: at once, unless another thread is
-    /// dropping them now. Then that thread ends it, and the caller continues with other work.
-    ///
-    /// No turn is leaked: the state is `Running` under the lock when the turn is stored, and
-    /// `complete` takes it in the critical section that ends this state. No turn ends early:
-    /// `complete` comes after the drop.
-    pub(crate) fn end_when_dropped(&self, turn: &mut dyn FnMut() -> Turn) {
-        if !self.is_running() {
-            return;
+    /// Marks the body as running outside of this thread.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn leave_thread(&self) {
+        if let Some(mut locked) = self.progress.leave_thread() {
+            self.replace(&mut locked, CellValue::Empty);
         }
-        // Created before the lock is taken, because this takes another lock.
-        let turn = turn();
-        let mut inner = self.state.lock();
-        if matches!(inner.state, CellState::Running(_)) {
-            let before = std::mem::replace(&mut inner.turn, turn);
-            drop(inner);
-            return drop(before);
-        }
-        drop(inner);
-        turn.end(TurnResult::Void);
     }
 
-    /// Ends `turn`, which holds no key, when the task has ended, or before, if it has begun.
-    pub(crate) fn end_with(&self, turn: Turn) {
-        let mut inner = self.state.lock();
-        if matches!(inner.state, CellState::Waiting(_)) {
-            inner.turn = turn;
-            return;
-        }
-        drop(inner);
-        turn.end(TurnResult::Void);
-    }
-
-    fn is_running(&self) -> bool {
-        matches!(self.state.lock().state, CellState::Running(_))
-    }
-
-    /// Publishes the outcome, unless there is one already. Wakes waiters after the lock is
-    /// released, and then ends the turn stored by `end_when_dropped`.
+    /// Publishes the outcome, unless there is one already.
     pub(crate) fn complete(&self, outcome: Outcome<T, E>) {
-        let mut inner = self.state.lock();
-        if matches!(inner.state, CellState::Completed(_) | CellState::Taken) {
-            drop(inner);
+        let Some(mut locked) = self.progress.lock_to_complete() else {
             return drop_catch_unwind(outcome);
-        }
-        inner.state = CellState::Completed(outcome);
-        let (waker, turn, awaited) = (inner.waker.take(), inner.turn.take(), inner.awaited);
-        drop(inner);
-        if awaited {
-            self.completed.notify_all();
-        }
-        if let Some(waker) = waker {
-            // The waker runs foreign code, whose panic is not this task's.
-            call_catch_unwind(|| waker.wake());
-        }
-        if let Some(turn) = turn {
-            turn.end(TurnResult::Void);
-        }
+        };
+        let before = self.replace(&mut locked, CellValue::Outcome(outcome));
+        locked.complete();
+        drop(before);
     }
 
     /// Completes a task whose handle is gone, so that only the caller reaches it: drops the outcome.
     fn complete_unobserved(&mut self, outcome: Outcome<T, E>) {
-        let inner = self.state.get_mut();
-        let (waker, turn) = (inner.waker.take(), inner.turn.take());
-        drop_catch_unwind((outcome, waker));
-        if let Some(turn) = turn {
-            turn.end(TurnResult::Void);
-        }
+        drop_catch_unwind(outcome);
+        self.progress.end_unobserved();
     }
 }
 
-/// Returns the cell if its handle is gone: then no lock is needed.
-///
-/// `get_mut` alone would decide, with an atomic operation also where the handle still exists.
-fn only_owner<C>(cell: &mut Arc<C>) -> Option<&mut C> {
-    if Arc::strong_count(cell) == 1 { Arc::get_mut(cell) } else { None }
-}
-
-/// Methods for a body that continues after `run`.
-#[cfg(feature = "tokio")]
-impl<T, E, F> TaskCell<T, E, F> {
-    /// Marks the body as running outside of this thread.
-    pub(crate) fn leave_thread(&self) {
-        let mut inner = self.state.lock();
-        if matches!(inner.state, CellState::Running(_)) {
-            inner.state = CellState::RunningElsewhere;
-        }
+impl<T, E, F> CellValue<T, E, F> {
+    fn into_body(self) -> Option<F> {
+        if let CellValue::Body(body) = self { Some(body) } else { None }
     }
 }
 
@@ -281,27 +211,18 @@ where
 {
     fn run(mut self: Arc<Self>, ctx: &mut dyn ExecContext) {
         let body = match only_owner(&mut self) {
-            Some(cell) => cell.state.get_mut().begin(),
+            Some(cell) => cell.begin_unshared(),
             None => self.begin(),
         };
         let Some(body) = body else {
             // Cancelled before its turn: the turn passes without a run.
             ctx.cancelled();
-            return self.end_when_dropped(&mut || ctx.keep_turn());
+            return self.progress.end_when_dropped(&mut || ctx.keep_turn());
         };
-        let call = AssertUnwindSafe(|| body.call());
-        let (mut cell, result) = lend_cancel_flag(self, || catch_unwind(call));
-        let outcome = match result {
-            Ok(Ok(value)) => Outcome::Completed(value),
-            Ok(Err(error)) => {
-                ctx.failed();
-                Outcome::Failed(error)
-            }
-            Err(payload) => {
-                ctx.panicked(&*payload);
-                Outcome::Panicked(PanicPayload::new(payload))
-            }
-        };
+        let lent = LentCancelFlag::new(self);
+        let result = catch_unwind(AssertUnwindSafe(|| body.call()));
+        let mut cell: Arc<Self> = lent.take_back();
+        let outcome = outcome_of(result, ctx);
         match only_owner(&mut cell) {
             Some(last) => {
                 last.complete_unobserved(outcome);
@@ -324,7 +245,26 @@ where
     }
 }
 
-/// Progress of a task, without its values.
+/// Returns the outcome of a body that has returned this, or panicked, and reports it.
+#[inline]
+fn outcome_of<T, E>(
+    result: Result<Result<T, E>, Box<dyn Any + Send>>,
+    ctx: &mut dyn ExecContext,
+) -> Outcome<T, E> {
+    match result {
+        Ok(Ok(value)) => Outcome::Completed(value),
+        Ok(Err(error)) => {
+            ctx.failed();
+            Outcome::Failed(error)
+        }
+        Err(payload) => {
+            ctx.panicked(&*payload);
+            Outcome::Panicked(PanicPayload::new(payload))
+        }
+    }
+}
+
+/// Phase of a task, as seen by its handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TaskPhase {
     /// Not started.
@@ -340,42 +280,49 @@ pub(crate) trait JoinState<T, E>: Send + Sync {
     /// Returns the same cell, of which the type can be found again.
     fn as_any(&self) -> &dyn Any;
 
-    /// Returns the outcome if the task has ended; otherwise stores the waker, to be woken at the
-    /// end.
-    fn poll(&self, waker: Option<&Waker>) -> Option<Outcome<T, E>>;
-
-    /// Blocks until the task has ended or the deadline has passed. Returns `None` at the deadline,
-    /// or if the outcome was taken before.
-    fn wait(&self, deadline: Option<Instant>) -> Option<Outcome<T, E>>;
-
-    fn is_completed(&self) -> bool;
-
     /// Progress of the task.
-    fn phase(&self) -> TaskPhase;
+    fn progress(&self) -> &TaskProgress;
 
-    /// Returns whether the calling thread runs the body.
-    fn runs_here(&self) -> bool;
+    /// Takes the outcome, which the lock was taken for.
+    fn take_outcome(&self, locked: LockedProgress<'_>) -> Option<Outcome<T, E>>;
+
+    /// Returns the thread that runs the body, or drops it.
+    fn thread(&self, locked: &mut LockedProgress<'_>) -> Option<ThreadId>;
 
     /// Cancels the task. Returns true if it has not started; otherwise asks the body to stop.
     fn cancel(&self) -> bool;
+
+    fn phase(&self) -> TaskPhase {
+        let mut locked = self.progress().lock();
+        match (locked.waits(), locked.is_over()) {
+            (true, _) => TaskPhase::Waiting,
+            (_, true) => TaskPhase::Over,
+            _ => TaskPhase::Running(self.thread(&mut locked)),
+        }
+    }
+
+    /// Returns the outcome if the task has ended; otherwise stores the waker, to be woken at the
+    /// end.
+    fn poll(&self, waker: Option<&Waker>) -> Option<Outcome<T, E>> {
+        self.take_outcome(self.progress().poll(waker)?)
+    }
+
+    /// Blocks until the task has ended or the deadline has passed. Returns `None` at the deadline,
+    /// or if the outcome was taken before.
+    fn wait(&self, deadline: Option<Instant>) -> Option<Outcome<T, E>> {
+        self.take_outcome(self.progress().wait(deadline)?)
+    }
 }
 
 /// Cell of a task that was rejected, as seen by its submission.
 pub(crate) trait TakeWork<W> {
     /// Takes the work of a task that has not started.
     fn take_work(&self) -> Option<W>;
-
-    /// Ends `turn`, which holds no key, when the task has ended, or before, if it has begun.
-    fn end_with(&self, turn: Turn);
 }
 
 impl<T, E, F: TaskFn<T, E>> TakeWork<F::Work> for TaskCell<T, E, F> {
     fn take_work(&self) -> Option<F::Work> {
         self.take_body().map(F::into_work)
-    }
-
-    fn end_with(&self, turn: Turn) {
-        TaskCell::end_with(self, turn);
     }
 }
 
@@ -389,100 +336,30 @@ where
         self
     }
 
-    fn poll(&self, waker: Option<&Waker>) -> Option<Outcome<T, E>> {
-        let mut inner = self.state.lock();
-        if let Some(outcome) = inner.take_outcome() {
-            return Some(outcome);
-        }
-        let waker = waker?;
-        if inner.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
-            return None;
-        }
-        drop(inner);
-        // A waker's clone and drop are user code, so neither runs under the lock.
-        let waker = waker.clone();
-        let mut inner = self.state.lock();
-        let outcome = inner.take_outcome();
-        let unused = match outcome {
-            Some(_) => Some(waker),
-            None => inner.waker.replace(waker),
-        };
-        drop(inner);
-        drop(unused);
-        outcome
+    fn progress(&self) -> &TaskProgress {
+        &self.progress
     }
 
-    fn wait(&self, deadline: Option<Instant>) -> Option<Outcome<T, E>> {
-        let mut inner = self.state.lock();
-        loop {
-            if let Some(outcome) = inner.take_outcome() {
-                return Some(outcome);
-            }
-            if matches!(inner.state, CellState::Taken) {
-                return None;
-            }
-            inner.awaited = true;
-            inner = match deadline {
-                None => wait(&self.completed, inner),
-                Some(at) => {
-                    let left = at.saturating_duration_since(Instant::now());
-                    if left.is_zero() {
-                        return None;
-                    }
-                    wait_timeout(&self.completed, inner, left)
-                }
-            };
+    fn take_outcome(&self, mut locked: LockedProgress<'_>) -> Option<Outcome<T, E>> {
+        match self.replace(&mut locked, CellValue::Empty) {
+            CellValue::Outcome(outcome) => Some(outcome),
+            _ => None,
         }
     }
 
-    fn is_completed(&self) -> bool {
-        matches!(self.state.lock().state, CellState::Completed(_) | CellState::Taken)
-    }
-
-    fn phase(&self) -> TaskPhase {
-        match self.state.lock().state {
-            CellState::Waiting(_) => TaskPhase::Waiting,
-            CellState::Running(thread) => TaskPhase::Running(Some(thread)),
-            #[cfg(feature = "tokio")]
-            CellState::RunningElsewhere => TaskPhase::Running(None),
-            CellState::Suspended(_) => TaskPhase::Running(None),
-            CellState::Completed(_) | CellState::Taken => TaskPhase::Over,
-        }
-    }
-
-    fn runs_here(&self) -> bool {
-        matches!(self.state.lock().state, CellState::Running(on) if on == this_thread())
+    fn thread(&self, locked: &mut LockedProgress<'_>) -> Option<ThreadId> {
+        self.with_value(locked, |value| match value {
+            CellValue::Thread(on) => Some(*on),
+            _ => None,
+        })
     }
 
     fn cancel(&self) -> bool {
         // The captures are dropped now; the entry keeps its position in the queues, so no later
         // task overtakes.
         // The flag is set first, so that a running attempt is not the last but one: see `suspend`.
-        self.cancel.store(true, Ordering::Release);
+        self.progress.request_cancel();
         self.drop_unrun(Outcome::Cancelled)
-    }
-}
-
-impl<T, E, F> CellInner<T, E, F> {
-    fn begin(&mut self) -> Option<F> {
-        let running = CellState::Running(this_thread());
-        match std::mem::replace(&mut self.state, running) {
-            CellState::Waiting(body) | CellState::Suspended(body) => Some(body),
-            other => {
-                self.state = other;
-                None
-            }
-        }
-    }
-
-    fn take_outcome(&mut self) -> Option<Outcome<T, E>> {
-        match std::mem::replace(&mut self.state, CellState::Taken) {
-            CellState::Completed(outcome) => Some(outcome),
-            other => {
-                self.state = other;
-                None
-            }
-        }
     }
 }
 

@@ -4,8 +4,31 @@ use super::*;
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Admits a task and enqueues it.
+    ///
+    /// A release build compiles this for each type of work, which is then made in its final place: 50
+    /// of 230 instructions less. A debug build compiles it once, since there are as many types as calls.
     #[inline(always)]
     pub(crate) fn submit<M: IntoWork<X::Work>>(
+        &self,
+        claims: Claims<K>,
+        task: M,
+        limit: WaitLimit,
+    ) -> Result<(), RejectedTask<K, M>> {
+        #[cfg(not(debug_assertions))]
+        return self.submit_typed(claims, task, limit);
+        #[cfg(debug_assertions)]
+        {
+            let mut task = UnmadeWork::new(task);
+            let erased: &mut dyn ErasedWork<X::Work> = &mut task;
+            match self.submit_typed(claims, erased, limit) {
+                Ok(()) => Ok(()),
+                Err((why, claims, _)) => Err((why, claims, task.take_refused())),
+            }
+        }
+    }
+
+    #[cfg_attr(not(debug_assertions), inline(always))]
+    fn submit_typed<M: IntoWork<X::Work>>(
         &self,
         claims: Claims<K>,
         task: M,
@@ -31,7 +54,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 
     /// Submits a task with one key. A spare permit of the inbox is enough, unless a submitter waits
     /// at the gate, whose turn it is then.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn submit_single<M: IntoWork<X::Work>>(
         &self,
         claim: KeyClaim<K>,

@@ -201,7 +201,7 @@ impl<R: Send + 'static, E: Send + 'static> Job<R, E> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn is_finished(&self) -> bool {
-        self.result.is_completed()
+        self.result.progress().is_completed()
     }
 
     /// Cancels the job: no further subtask starts. Subtasks that have not started are dropped now;
@@ -284,7 +284,7 @@ impl<R: Send + 'static, E: Send + 'static> Job<R, E> {
     }
 
     fn would_deadlock(&self) -> bool {
-        !self.result.is_completed() && self.ops.ask(&mut |control, _| control.is_here())
+        !self.result.progress().is_completed() && self.ops.ask(&mut |control, _| control.is_here())
     }
 }
 

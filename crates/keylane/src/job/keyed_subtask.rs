@@ -49,6 +49,8 @@ pub(crate) struct KeyedSubtask {
 }
 
 impl RunBody for KeyedSubtask {
+    const REPORTS: bool = true;
+
     fn run(self, ctx: &mut dyn ExecContext) {
         match self.kept {
             None => self.job.granted(self.index, ctx),

@@ -4,7 +4,7 @@
 //! more than all other work of the engine for a task. A body of up to four words is therefore
 //! stored in the task's entry, and only a larger one in a box.
 
-use std::any::TypeId;
+use std::any::{Any, TypeId};
 use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
@@ -26,6 +26,13 @@ type BodyWords = [MaybeUninit<usize>; WORDS];
 pub(crate) trait RunBody: Send + 'static {
     /// Whether the first word of the value is the address of memory that `run` uses.
     const BEGINS_WITH_ADDRESS: bool = false;
+
+    /// Whether `name`, `supersede`, `fail` or `is_a` differ from the default. Otherwise they are not
+    /// compiled for this type: there is one for each closure.
+    const REPORTS: bool = false;
+
+    /// This type, also of a value in a box.
+    const KIND: TypeId = TypeId::of::<Self>();
 
     fn run(self, ctx: &mut dyn ExecContext);
 
@@ -55,7 +62,17 @@ pub(crate) trait RunBody: Send + 'static {
 
     /// Returns whether the body has this type, or wraps one that has.
     fn is_a(&self, kind: TypeId) -> bool {
-        TypeId::of::<Self>() == kind
+        Self::KIND == kind
+    }
+
+    /// Moves the body into `place` if that is an `Option` of its type, and drops it otherwise.
+    fn move_into(self, place: &mut dyn Any)
+    where
+        Self: Sized,
+    {
+        if let Some(place) = place.downcast_mut() {
+            *place = Some(self);
+        }
     }
 }
 
@@ -100,13 +117,22 @@ struct Vtable {
     run: unsafe fn(*mut BodyWords, &mut dyn ExecContext),
     /// Drops the value in the words.
     drop: unsafe fn(*mut BodyWords),
+    /// Moves the value out of the words and calls its `move_into`.
+    move_into: unsafe fn(*mut BodyWords, &mut dyn Any),
+    /// [`RunBody::KIND`].
+    kind: TypeId,
+    /// Functions of a type that [reports](RunBody::REPORTS).
+    reports: Option<&'static ReportVtable>,
+}
+
+struct ReportVtable {
     /// Moves the value out of the words and calls its `supersede`.
     supersede: unsafe fn(*mut BodyWords, Turn),
     /// Moves the value out of the words and calls its `fail`.
     fail: unsafe fn(*mut BodyWords, KeyPanic),
     /// Returns the name of the value in the words.
     name: unsafe fn(*const BodyWords) -> Option<usize>,
-    /// Returns whether the value in the words has this type.
+    /// Returns whether the value in the words has this type, or wraps one that has.
     is_a: unsafe fn(*const BodyWords, TypeId) -> bool,
 }
 
@@ -120,6 +146,11 @@ impl<R: RunBody> BodyVtable<R> {
         begins_with_address: R::BEGINS_WITH_ADDRESS,
         run: Self::run,
         drop: Self::drop,
+        move_into: Self::move_into,
+        kind: R::KIND,
+        reports: if R::REPORTS { Some(&Self::REPORT_VTABLE) } else { None },
+    };
+    const REPORT_VTABLE: ReportVtable = ReportVtable {
         supersede: Self::supersede,
         fail: Self::fail,
         name: Self::name,
@@ -168,6 +199,13 @@ impl<R: RunBody> BodyVtable<R> {
         // SAFETY: by this function's condition.
         unsafe { &*words.cast::<R>() }.is_a(kind)
     }
+
+    /// # Safety
+    /// `words` holds an `R` that is not used again.
+    unsafe fn move_into(words: *mut BodyWords, place: &mut dyn Any) {
+        // SAFETY: by this function's condition; `TaskBody::new` checked size and alignment.
+        unsafe { words.cast::<R>().read() }.move_into(place);
+    }
 }
 
 /// Value that is too large for the words.
@@ -176,6 +214,8 @@ struct BoxedBody<R>(Box<R>);
 
 impl<R: RunBody> RunBody for BoxedBody<R> {
     const BEGINS_WITH_ADDRESS: bool = true;
+    const REPORTS: bool = R::REPORTS;
+    const KIND: TypeId = R::KIND;
 
     fn run(self, ctx: &mut dyn ExecContext) {
         self.0.run(ctx);
@@ -196,6 +236,10 @@ impl<R: RunBody> RunBody for BoxedBody<R> {
     fn is_a(&self, kind: TypeId) -> bool {
         self.0.is_a(kind)
     }
+
+    fn move_into(self, place: &mut dyn Any) {
+        self.0.move_into(place);
+    }
 }
 
 /// Body with a value that is dropped when its turn has ended: when the body returns, unless it
@@ -206,6 +250,8 @@ struct BodyWith<T> {
 }
 
 impl<T: Send + Sync + 'static> RunBody for BodyWith<T> {
+    const REPORTS: bool = true;
+
     fn run(self, ctx: &mut dyn ExecContext) {
         self.body.run(&mut KeepValueContext::new(ctx, self.value));
     }
@@ -239,6 +285,7 @@ struct SharedBody {
 
 impl RunBody for SharedBody {
     const BEGINS_WITH_ADDRESS: bool = true;
+    const REPORTS: bool = true;
 
     fn run(mut self, ctx: &mut dyn ExecContext) {
         if let Some(task) = self.task.take() {
@@ -288,9 +335,10 @@ impl TaskBody {
 
     /// Name of the task, if it has a handle.
     pub(crate) fn name(&self) -> Option<usize> {
+        let reports = self.vtable.reports?;
         // SAFETY: `store` put the value there for this vtable, and it is there until `run` or
         // `drop` consume the body.
-        unsafe { (self.vtable.name)(&self.words) }
+        unsafe { (reports.name)(&self.words) }
     }
 
     /// Adds a value that is dropped when the turn of the body has ended.
@@ -315,9 +363,10 @@ impl TaskBody {
     }
 
     fn is_of(&self, kind: TypeId) -> bool {
+        let Some(reports) = self.vtable.reports else { return self.vtable.kind == kind };
         // SAFETY: `store` put the value there for this vtable, and it is there until `run` or
         // `drop` consume the body.
-        unsafe { (self.vtable.is_a)(&self.words, kind) }
+        unsafe { (reports.is_a)(&self.words, kind) }
     }
 
     /// Prefetches a value that is not in the words. Another processor has written it, and its transfer
@@ -334,17 +383,40 @@ impl TaskBody {
 
     /// Discards the body, notifies its handle, and then ends `turn`.
     pub(crate) fn supersede(self, turn: Turn) {
+        let Some(reports) = self.vtable.reports else {
+            drop_catch_unwind(self);
+            return drop(turn);
+        };
         let mut this = ManuallyDrop::new(self);
         // SAFETY: `store` put the value there for this vtable, and `this` is not dropped.
-        unsafe { (this.vtable.supersede)(&mut this.words, turn) }
+        unsafe { (reports.supersede)(&mut this.words, turn) }
     }
 
     /// Discards the body, which does not run because of a panic with this payload, and notifies its
     /// handle.
     pub(crate) fn fail(self, payload: KeyPanic) {
+        let Some(reports) = self.vtable.reports else {
+            drop_catch_unwind(self);
+            return drop_catch_unwind(payload);
+        };
         let mut this = ManuallyDrop::new(self);
         // SAFETY: `store` put the value there for this vtable, and `this` is not dropped.
-        unsafe { (this.vtable.fail)(&mut this.words, payload) }
+        unsafe { (reports.fail)(&mut this.words, payload) }
+    }
+
+    /// Returns the value of a refused body to its submitter, which knows the type.
+    #[cold]
+    pub(crate) fn into_refused<R: RunBody>(self) -> R {
+        self.into_value().expect("a refused body is the one that was submitted")
+    }
+
+    /// Returns the value of a body that did not run, if it has this type.
+    fn into_value<R: RunBody>(self) -> Option<R> {
+        let mut value: Option<R> = None;
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: `store` put the value there for this vtable, and `this` is not dropped.
+        unsafe { (this.vtable.move_into)(&mut this.words, &mut value) };
+        value
     }
 
     #[inline]
@@ -390,7 +462,6 @@ impl fmt::Debug for TaskBody {
 
 #[cfg(test)]
 mod tests {
-    use std::any::Any;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
@@ -426,10 +497,16 @@ mod tests {
         assert_eq!(runs.swap(0, Ordering::Relaxed), 101, "run once, dropped once");
         drop(probe());
         assert_eq!(runs.swap(0, Ordering::Relaxed), 1, "dropped once");
+        let value = probe().into_value::<Probe<N>>();
+        assert_eq!(runs.load(Ordering::Relaxed), 0, "moved out");
+        drop(value.expect("the value has this type"));
+        assert_eq!(runs.swap(0, Ordering::Relaxed), 1, "dropped once");
+        assert!(probe().into_value::<Probe<1000>>().is_none());
+        assert_eq!(runs.swap(0, Ordering::Relaxed), 1, "dropped once, as it has another type");
     }
 
     #[test]
-    fn small_and_large_bodies_run_or_drop_exactly_once() {
+    fn small_and_large_bodies_run_drop_or_are_moved_out_exactly_once() {
         check::<0>();
         check::<3>();
         check::<4>();

@@ -33,46 +33,53 @@ impl CancelFlag for AtomicBool {
 /// source afterwards, also on unwind: there is one if a task runs a stopped pool's task inside its
 /// own body.
 pub(crate) fn with_cancel_flag<R>(task: Arc<dyn CancelFlag>, part: impl FnOnce() -> R) -> R {
-    lend(task, part).1
+    let _lent = LentCancelFlag::new(task);
+    part()
 }
 
-/// Like [`with_cancel_flag`], for a caller that needs `task` afterwards. It gets it back: a clone
-/// would cost two atomic operations for each task.
-pub(crate) fn lend_cancel_flag<C, R>(task: Arc<C>, part: impl FnOnce() -> R) -> (Arc<C>, R)
-where
-    C: CancelFlag + Send + Sync + 'static,
-{
-    let (task, result) = lend(task, part);
-    let task = task.and_then(|task| task.into_any().downcast().ok());
-    (task.expect("a part leaves the source of its thread as it was"), result)
-}
-
-/// Runs a part with `task` as the source of `is_cancelled`, and returns the task.
-fn lend<R>(
-    task: Arc<dyn CancelFlag>,
-    part: impl FnOnce() -> R,
-) -> (Option<Arc<dyn CancelFlag>>, R) {
+/// Source of `is_cancelled` for this thread, until the drop, which restores the previous one.
+pub(crate) struct LentCancelFlag {
     /// Previous source, until it is restored.
-    struct Restore(Option<Option<Arc<dyn CancelFlag>>>);
-    impl Restore {
-        /// Restores the previous source, and returns the one in between.
-        fn now(&mut self) -> Option<Arc<dyn CancelFlag>> {
-            let outer = self.0.take()?;
+    outer: Option<Option<Arc<dyn CancelFlag>>>,
+    /// The task, where the thread-local is gone.
+    task: Option<Arc<dyn CancelFlag>>,
+}
+
+impl LentCancelFlag {
+    #[cfg_attr(not(debug_assertions), inline(always))]
+    pub(crate) fn new(task: Arc<dyn CancelFlag>) -> Self {
+        let mut task = Some(task);
+        let outer = CANCEL.try_with(|cell| cell.replace(task.take())).ok();
+        LentCancelFlag { outer, task }
+    }
+
+    /// Restores the previous source, and returns the task: a clone would cost two atomic operations
+    /// for each task. It has this type.
+    #[inline]
+    pub(crate) fn take_back<C: Send + Sync + 'static>(mut self) -> Arc<C> {
+        let lent = self.restore();
+        // Nothing is left to restore.
+        std::mem::forget(self);
+        let task = lent.and_then(|task| task.into_any().downcast().ok());
+        task.expect("a part leaves the source of its thread as it was")
+    }
+
+    /// Restores the previous source, and returns the one in between.
+    #[inline]
+    fn restore(&mut self) -> Option<Arc<dyn CancelFlag>> {
+        match self.outer.take() {
             // The thread-local may be gone: the destructor of another one can run later.
-            CANCEL.try_with(|cell| cell.replace(outer)).ok().flatten()
+            Some(outer) => CANCEL.try_with(|cell| cell.replace(outer)).ok().flatten(),
+            None => self.task.take(),
         }
     }
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            drop(self.now());
-        }
+}
+
+impl Drop for LentCancelFlag {
+    #[inline]
+    fn drop(&mut self) {
+        drop(self.restore());
     }
-    let mut task = Some(task);
-    // Where the thread-local is gone, the task stays here.
-    let outer = CANCEL.try_with(|cell| cell.replace(task.take()));
-    let mut restore = Restore(outer.ok());
-    let result = part();
-    (task.or_else(|| restore.now()), result)
 }
 
 /// Sets the source of `is_cancelled` for the bodies that this thread runs from now on.

@@ -25,7 +25,7 @@ pub(crate) use attempt::{AttemptEngine, RetryAttempt};
 pub(crate) use attempt_context::AttemptContext;
 pub(crate) use body::{RunBody, RunSharedBody, TaskBody, name_of};
 pub use cancel_flag::is_cancelled;
-pub(crate) use cancel_flag::{CancelFlag, lend_cancel_flag, with_cancel_flag, with_current_flag};
+pub(crate) use cancel_flag::{CancelFlag, LentCancelFlag, with_cancel_flag, with_current_flag};
 pub use clock::MockClock;
 pub(crate) use clock::TimeSource;
 pub use context::Turn;

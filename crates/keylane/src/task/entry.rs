@@ -1,20 +1,21 @@
 //! Entry of a task into its pool: how it is admitted, and whether it replaces another task or is
 //! the last one of its key.
 
+use std::any::Any;
+use std::convert::Infallible;
 use std::fmt;
 use std::hash::BuildHasher;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use super::delay::{TaskDelay, submit_delayed};
 use super::prepared::{PoolContext, PreparedWork};
 use super::role::{EntryPermit, KeyRole, OnClosedKey};
-use crate::complete::{Handle, InfallibleFn};
+use crate::complete::{Handle, TaskFn};
 use crate::engine::{Engine, IntoWork, Key, ReadyWork, RejectedTask};
 use crate::error::{SubmitError, SubmitErrorKind};
 use crate::order::Claims;
 use crate::pool::ClosureExecutor;
 use crate::run::{ExecContext, RunBody, TaskBody, TaskContext, Turn};
-use crate::sync::Mutex;
 
 /// Error with a rejected task: its claims and its work.
 pub(crate) type RejectedTaskError<K, W> = SubmitError<(Claims<K>, W)>;
@@ -35,6 +36,19 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> fmt::Debug for Entry<'_, K,
     }
 }
 
+/// Claims of a task that was refused before its work was looked at.
+pub(super) struct RefusedEntry<K> {
+    pub(super) why: SubmitErrorKind,
+    pub(super) claims: Claims<K>,
+}
+
+impl<K> RefusedEntry<K> {
+    /// Returns the error for a submitter, with the work.
+    pub(super) fn with<W>(self, work: W) -> RejectedTaskError<K, W> {
+        SubmitError::new(self.why, (self.claims, work))
+    }
+}
+
 /// Closure without a handle.
 pub(crate) struct DetachedClosure<F>(pub(crate) F);
 
@@ -52,36 +66,30 @@ impl<F: FnOnce() -> T + Send + 'static, T> IntoWork<TaskBody> for DetachedClosur
     }
 }
 
-/// Closure of any type, for a task with a role or a delay. The code for these is long, and would be
-/// compiled again for each type of closure.
-type ErasedClosure = Box<dyn FnOnce() + Send>;
+/// Body of any type, for a task with a role or a delay.
+struct ErasedBody(TaskBody);
 
-/// Access to a closure that was erased, until it runs or is dropped.
-struct ErasedSource<F>(Weak<Mutex<Option<F>>>);
+impl TaskFn<(), Infallible> for ErasedBody {
+    type Work = TaskBody;
 
-/// Erases the type of a closure. The captures are owned by the returned closure alone.
-fn erase<F, T>(work: F) -> (ErasedClosure, ErasedSource<F>)
-where
-    F: FnOnce() -> T + Send + 'static,
-{
-    let slot = Arc::new(Mutex::new(Some(work)));
-    let source = ErasedSource(Arc::downgrade(&slot));
-    let closure = move || {
-        let work = slot.lock().take();
-        if let Some(work) = work {
-            work();
-        }
-    };
-    (Box::new(closure), source)
+    fn call(self) -> Result<(), Infallible> {
+        self.0.run(&mut NoContext);
+        Ok(())
+    }
+
+    fn into_work(self) -> TaskBody {
+        self.0
+    }
 }
 
-impl<F> ErasedSource<F> {
-    /// Returns the closure of a rejected task.
-    fn take_refused(self, closure: ErasedClosure) -> F {
-        let slot = self.0.upgrade().expect("the closure was returned with the rejected task");
-        drop(closure);
-        let work = slot.lock().take();
-        work.expect("the closure of a rejected task does not run")
+/// Context of a body that uses none, within another one.
+struct NoContext;
+
+impl ExecContext for NoContext {
+    fn panicked(&self, _: &(dyn Any + Send)) {}
+
+    fn keep_turn(&mut self) -> Turn {
+        Turn::empty()
     }
 }
 
@@ -103,19 +111,19 @@ impl<F: FnOnce(TaskContext<'_>) + Send + 'static> IntoWork<TaskBody> for Context
 
 impl<K: Key, S: BuildHasher + Send + Sync + 'static> Entry<'_, K, S> {
     /// Submits work with a handle.
-    pub(super) fn submit<W, T, E>(
+    pub(super) fn submit<W, T: 'static, E: 'static>(
         self,
         work: W,
         prepare: impl FnOnce(W, PoolContext<'_>) -> PreparedWork<W, T, E>,
     ) -> Result<Handle<T, E>, RejectedTaskError<K, W>> {
         let entry = match self.admit_first() {
             Ok(entry) => entry,
-            Err((why, claims)) => return Err(SubmitError::new(why, (claims, work))),
+            Err(why) => return Err(why.with(work)),
         };
         let pool = PoolContext(&entry.engine.settings);
         let PreparedWork { body, kept } = prepare(work, pool);
         match entry.enter(body) {
-            Ok(withdraw) => Ok(kept.accepted(withdraw)),
+            Ok(withdraw) => Ok(kept.handle.accepted(withdraw)),
             Err((why, claims, body)) => Err(SubmitError::new(why, (claims, kept.refused(body)))),
         }
     }
@@ -124,14 +132,14 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Entry<'_, K, S> {
     /// without limit is refused only by a closed pool; it is enqueued at once, where a spare permit of its inbox saves the way
     /// through the gate.
     #[inline]
-    fn admit_first(self) -> Result<Self, (SubmitErrorKind, Claims<K>)> {
+    fn admit_first(self) -> Result<Self, RefusedEntry<K>> {
         match (&self.role, &self.permit) {
             (KeyRole::Ordinary, &EntryPermit::Wait(limit))
                 if self.delay.is_some() || !limit.is_endless() =>
             {
                 match self.engine.admit(&self.claims, 0, limit) {
                     Ok(ticket) => Ok(Entry { permit: EntryPermit::Ticket(ticket), ..self }),
-                    Err(why) => Err((why, self.claims)),
+                    Err(why) => Err(RefusedEntry { why, claims: self.claims }),
                 }
             }
             _ => Ok(self),
@@ -149,7 +157,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Entry<'_, K, S> {
         }
     }
 
-    /// Submits a closure without a handle. Only an ordinary task has no state to share.
+    /// Submits a closure without a handle.
     #[inline]
     pub(super) fn execute<F, T>(self, work: F) -> Result<(), RejectedTaskError<K, F>>
     where
@@ -157,46 +165,55 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Entry<'_, K, S> {
         T: Send + 'static,
     {
         let Entry { engine, claims, role, permit, delay } = self;
-        let entered = match (role, permit, delay) {
+        match (role, permit, delay) {
             (KeyRole::Ordinary, EntryPermit::Wait(limit), None) => {
-                engine.submit(claims, DetachedClosure(work), limit)
-            }
-            (KeyRole::Ordinary, EntryPermit::Ticket(ticket), None) => {
-                engine.enqueue(claims, DetachedClosure(work), ticket)
+                engine.submit(claims, DetachedClosure(work), limit).map_err(
+                    |(why, claims, DetachedClosure(work))| SubmitError::new(why, (claims, work)),
+                )
             }
             (role, permit, delay) => {
-                let (closure, kept) = erase(work);
                 let entry = Entry { engine, claims, role, permit, delay };
-                return entry.execute_erased(closure).map_err(|refused| {
-                    let (why, (claims, closure)) = (refused.kind(), refused.into_inner());
-                    SubmitError::new(why, (claims, kept.take_refused(closure)))
-                });
+                entry.execute_body(TaskBody::new(DetachedClosure(work))).map_err(|refused| {
+                    let (why, (claims, body)) = (refused.kind(), refused.into_inner());
+                    let DetachedClosure(work) = body.into_refused();
+                    SubmitError::new(why, (claims, work))
+                })
             }
-        };
-        entered
-            .map_err(|(why, claims, DetachedClosure(work))| SubmitError::new(why, (claims, work)))
+        }
     }
 
-    /// Not in `execute`, where it would be compiled again for each type of closure.
-    fn execute_erased(
-        self,
-        closure: ErasedClosure,
-    ) -> Result<(), RejectedTaskError<K, ErasedClosure>> {
-        self.submit(closure, |work, _| PreparedWork::closure(InfallibleFn(work))).map(drop)
+    /// Submits a body without a handle, which uses no context. Only an ordinary task has no state to
+    /// share. Compiled once, and not for each closure.
+    fn execute_body(self, body: TaskBody) -> Result<(), RejectedTaskError<K, TaskBody>> {
+        match self {
+            Entry {
+                engine,
+                claims,
+                role: KeyRole::Ordinary,
+                permit: EntryPermit::Ticket(ticket),
+                delay: None,
+            } => engine
+                .enqueue(claims, ReadyWork(body), ticket)
+                .map_err(|(why, claims, ReadyWork(body))| SubmitError::new(why, (claims, body))),
+            entry => {
+                let prepare = |body, _: PoolContext<'_>| PreparedWork::closure(ErasedBody(body));
+                entry.submit(body, prepare).map(drop)
+            }
+        }
     }
 
     /// Waits for a ticket without blocking the thread. Dropped before it is ready, it has acquired
     /// nothing.
-    pub(super) async fn admit(self) -> Result<Self, (SubmitErrorKind, Claims<K>)> {
+    pub(super) async fn admit(self) -> Result<Self, RefusedEntry<K>> {
         let Entry { engine, claims, role, delay, .. } = self;
         if matches!(role, KeyRole::Last(_)) && delay.is_none() && engine.has_end(&claims) {
-            return Err((SubmitErrorKind::KeyClosed, claims));
+            return Err(RefusedEntry { why: SubmitErrorKind::KeyClosed, claims });
         }
         match engine.admit_async(&claims, 0).await {
             Ok(ticket) => {
                 Ok(Entry { engine, claims, role, permit: EntryPermit::Ticket(ticket), delay })
             }
-            Err(why) => Err((why, claims)),
+            Err(why) => Err(RefusedEntry { why, claims }),
         }
     }
 }

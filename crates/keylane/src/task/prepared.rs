@@ -8,7 +8,7 @@ use crate::complete::{FutureTask, Outcome};
 use crate::complete::{Handle, JoinState, RetryTask, TakeWork, TaskCell, TaskFn};
 use crate::engine::EngineSettings;
 use crate::retry::Retry;
-use crate::run::{RunSharedBody, TaskBody, Turn};
+use crate::run::{RunSharedBody, TaskBody};
 
 /// What a pool offers to the work of its tasks.
 #[doc(hidden)]
@@ -25,7 +25,7 @@ pub struct PreparedWork<W, T, E> {
 
 /// Handle of a task that is being enqueued.
 pub(super) struct KeptHandle<W, T, E> {
-    handle: Handle<T, E>,
+    pub(super) handle: Handle<T, E>,
     /// Finds the cell of the handle. An owner of the cell beside the handle would cost two atomic
     /// operations, one of them after a worker may have begun to write there.
     cell: fn(&Handle<T, E>) -> &dyn TakeWork<W>,
@@ -69,14 +69,7 @@ impl<W, T: Send + 'static, E: Send + 'static> PreparedWork<W, T, E> {
     }
 }
 
-impl<W, T, E> KeptHandle<W, T, E> {
-    /// Returns the handle. A turn of the task, which holds no key, ends when the task has ended, or
-    /// before, if it has begun.
-    pub(super) fn accepted(self, turn: Option<Turn>) -> Handle<T, E> {
-        turn.into_iter().for_each(|turn| (self.cell)(&self.handle).end_with(turn));
-        self.handle
-    }
-
+impl<W, T: 'static, E: 'static> KeptHandle<W, T, E> {
     /// Takes the work back, and drops the body.
     pub(super) fn refused(self, body: TaskBody) -> W {
         let work = (self.cell)(&self.handle).take_work().expect("rejected work was never shared");

@@ -35,6 +35,15 @@ pub enum Closure {}
 #[derive(Debug)]
 pub enum Async {}
 
+/// Parts of a pool that some work needs.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub struct WorkNeeds {
+    #[cfg_attr(not(feature = "tokio"), expect(dead_code, reason = "closures need no runtime"))]
+    pub(super) runtime: bool,
+    pub(super) timer: bool,
+}
+
 /// Work of a [`Task`](super::Task): a closure without arguments or, with the feature `tokio`, a
 /// future.
 ///
@@ -54,13 +63,9 @@ pub trait TaskWork<Mode, Kind>: Sized {
     /// Error of the outcome [`Failed`](crate::Outcome::Failed).
     type Error: Send + 'static;
 
-    /// Whether the work needs a runtime.
+    /// What the work needs of its pool.
     #[doc(hidden)]
-    const NEEDS_RUNTIME: bool = false;
-
-    /// Whether the work needs the pool's timer.
-    #[doc(hidden)]
-    const NEEDS_TIMER: bool = false;
+    const NEEDS: WorkNeeds = WorkNeeds { runtime: false, timer: false };
 
     /// Prepares the work to be run, with a handle.
     #[doc(hidden)]
@@ -145,7 +150,7 @@ where
     type Value = T;
     type Error = E;
 
-    const NEEDS_TIMER: bool = true;
+    const NEEDS: WorkNeeds = WorkNeeds { runtime: false, timer: true };
 
     fn prepare(self, mode: &Retrying, _: PoolContext<'_>) -> PreparedWork<F, T, E>
     where
@@ -163,7 +168,7 @@ where
     type Value = F::Output;
     type Error = Infallible;
 
-    const NEEDS_RUNTIME: bool = true;
+    const NEEDS: WorkNeeds = WorkNeeds { runtime: true, timer: false };
 
     fn prepare(self, _: &Plain, pool: PoolContext<'_>) -> PreparedWork<F, F::Output, Infallible>
     where
@@ -183,7 +188,7 @@ where
     type Value = T;
     type Error = E;
 
-    const NEEDS_RUNTIME: bool = true;
+    const NEEDS: WorkNeeds = WorkNeeds { runtime: true, timer: false };
 
     fn prepare(self, _: &Fallible, pool: PoolContext<'_>) -> PreparedWork<F, T, E>
     where
