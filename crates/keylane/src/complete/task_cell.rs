@@ -31,8 +31,8 @@ enum CellValue<T, E, F> {
     Outcome(Outcome<T, E>),
 }
 
-// SAFETY: threads that share a cell access the value one at a time: `replace` takes the lock of the
-// progress as its proof. So it moves between threads, and is never shared.
+// SAFETY: threads that share a cell access the value one at a time: `with_value` takes the lock of the
+// progress as its proof. So the value moves between threads, and is never shared.
 unsafe impl<T: Send, E: Send, F: Send> Sync for TaskCell<T, E, F> {}
 
 impl<T, E, F> CancelFlag for TaskCell<T, E, F>
@@ -292,6 +292,7 @@ pub(crate) trait JoinState<T, E>: Send + Sync {
     /// Cancels the task. Returns true if it has not started; otherwise asks the body to stop.
     fn cancel(&self) -> bool;
 
+    /// Returns the phase at this moment.
     fn phase(&self) -> TaskPhase {
         let mut locked = self.progress().lock();
         match (locked.waits(), locked.is_over()) {
