@@ -353,7 +353,7 @@ impl<'p, K: Key, S: BuildHasher + Send + Sync + 'static, M> Task<'p, K, S, M> {
     {
         match self.enter(W::NEEDS) {
             Ok((entry, mode)) => entry.submit(work, |work, pool| work.prepare(&mode, pool)),
-            Err(why) => Err(why.with(work)),
+            Err(refused) => Err(refused.with(work)),
         }
     }
 
@@ -375,7 +375,7 @@ impl<'p, K: Key, S: BuildHasher + Send + Sync + 'static, M> Task<'p, K, S, M> {
     {
         match self.enter(W::NEEDS) {
             Ok((entry, mode)) => work.execute_in(&mode, entry),
-            Err(why) => Err(why.with(work)),
+            Err(refused) => Err(refused.with(work)),
         }
     }
 
@@ -452,15 +452,14 @@ impl<'p, K: Key, S: BuildHasher + Send + Sync + 'static, M> Task<'p, K, S, M> {
     /// As for [`submit`](Self::submit), but never [`TimedOut`](SubmitErrorKind::TimedOut).
     pub async fn submit_async<W, Kind>(
         self,
-        work: W,
+        mut work: W,
     ) -> Result<Handle<W::Value, W::Error>, RejectedTaskError<K, W>>
     where
         W: TaskWork<M, Kind> + Send + 'static,
     {
-        let mut work = work;
         let (mut entry, mode) = match self.enter(W::NEEDS) {
             Ok(entered) => entered,
-            Err(why) => return Err(why.with(work)),
+            Err(refused) => return Err(refused.with(work)),
         };
         if let KeyRole::Latest = entry.role {
             let (engine, role, delay) = (entry.engine, entry.role, entry.delay);
@@ -476,7 +475,7 @@ impl<'p, K: Key, S: BuildHasher + Send + Sync + 'static, M> Task<'p, K, S, M> {
         }
         match entry.admit().await {
             Ok(admitted) => admitted.submit(work, |work, pool| work.prepare(&mode, pool)),
-            Err(why) => Err(why.with(work)),
+            Err(refused) => Err(refused.with(work)),
         }
     }
 
@@ -502,11 +501,11 @@ impl<'p, K: Key, S: BuildHasher + Send + Sync + 'static, M> Task<'p, K, S, M> {
         }
         let (entry, mode) = match self.enter(W::NEEDS) {
             Ok(entered) => entered,
-            Err(why) => return Err(why.with(work)),
+            Err(refused) => return Err(refused.with(work)),
         };
         match entry.admit().await {
             Ok(admitted) => work.execute_in(&mode, admitted),
-            Err(why) => Err(why.with(work)),
+            Err(refused) => Err(refused.with(work)),
         }
     }
 

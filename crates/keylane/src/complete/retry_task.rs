@@ -26,11 +26,11 @@ pub(crate) struct RetryTask<T, E, F> {
     cell: TaskCell<T, E, F>,
     retry: Retry,
     /// Locked alone, by the thread that runs the task, and by one that cancels it.
-    progress: Mutex<RetryProgress>,
+    state: Mutex<RetryState>,
 }
 
 #[derive(Default)]
-struct RetryProgress {
+struct RetryState {
     failures: FailedAttempts,
     /// Next attempt of a suspended task, by its number.
     next: Option<(Arc<dyn AttemptEngine>, u64)>,
@@ -38,7 +38,7 @@ struct RetryProgress {
 
 impl<T, E, F> RetryTask<T, E, F> {
     pub(crate) fn new(body: F, retry: Retry) -> Self {
-        RetryTask { cell: TaskCell::new(body), retry, progress: Mutex::default() }
+        RetryTask { cell: TaskCell::new(body), retry, state: Mutex::default() }
     }
 }
 
@@ -77,17 +77,17 @@ where
         if engine.is_stopping() || self.cell.is_cancelled() {
             return Err(body);
         }
-        let mut progress = self.progress.lock();
-        let delay = self.retry.after_failure(&mut progress.failures, engine.now(), random);
+        let mut state = self.state.lock();
+        let delay = self.retry.after_failure(&mut state.failures, engine.now(), random);
         let Some(delay) = delay else { return Err(body) };
         let number = engine.number_attempt();
-        progress.next = Some((engine.clone(), number));
-        drop(progress);
+        state.next = Some((engine.clone(), number));
+        drop(state);
         let turn = ctx.keep_turn();
         turn.back_off(delay);
         let location = turn.location();
         if let Err((body, turn)) = self.cell.suspend(body, turn) {
-            self.progress.lock().next = None;
+            self.state.lock().next = None;
             ctx.restore_turn(turn);
             return Err(body);
         }
@@ -138,14 +138,14 @@ where
 {
     fn run(self: Arc<Self>, engine: &Arc<dyn AttemptEngine>) {
         let Some((body, turn)) = self.cell.resume() else { return };
-        self.progress.lock().next = None;
+        self.state.lock().next = None;
         let mut ctx = AttemptContext::new(engine, turn);
         self.attempt(body, &mut ctx);
         ctx.end();
     }
 
     fn give_up(&self) {
-        self.progress.lock().next = None;
+        self.state.lock().next = None;
         self.cell.drop_unrun(Outcome::Cancelled);
     }
 }
@@ -195,7 +195,7 @@ where
 
     fn cancel(&self) -> bool {
         let in_time = self.cell.cancel();
-        let next = if in_time { self.progress.lock().next.take() } else { None };
+        let next = if in_time { self.state.lock().next.take() } else { None };
         if let Some((engine, number)) = next {
             engine.withdraw_attempt(number);
             engine.cancelled();

@@ -77,11 +77,10 @@ impl<T, E, F> TaskCell<T, E, F> {
         locked: &mut LockedProgress<'_>,
         access: impl FnOnce(&mut CellValue<T, E, F>) -> R,
     ) -> R {
-        debug_assert!(locked.is_of(&self.progress), "a cell is protected by its own progress");
+        assert!(locked.is_of(&self.progress), "a cell is protected by its own progress");
         let place = pointer(&self.value);
-        // SAFETY: `locked` is the lock of `self.progress`: each caller got it from there. This is the
-        // only access to the value through a shared reference, and `access` cannot keep the
-        // reference.
+        // SAFETY: `locked` is the lock of this cell, by the assertion above. This is the only access to
+        // the value through a shared reference, and `access` cannot keep the reference.
         access(unsafe { place.deref() })
     }
 

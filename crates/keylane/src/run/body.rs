@@ -28,7 +28,7 @@ pub(crate) trait RunBody: Send + 'static {
     const BEGINS_WITH_ADDRESS: bool = false;
 
     /// Whether `name`, `supersede`, `fail` or `is_a` differ from the default. Otherwise they are not
-    /// compiled for this type: there is one for each closure.
+    /// compiled for this type, since each closure has a type of its own.
     const REPORTS: bool = false;
 
     /// This type, also of a value in a box.

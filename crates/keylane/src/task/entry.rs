@@ -118,7 +118,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Entry<'_, K, S> {
     ) -> Result<Handle<T, E>, RejectedTaskError<K, W>> {
         let entry = match self.admit_first() {
             Ok(entry) => entry,
-            Err(why) => return Err(why.with(work)),
+            Err(refused) => return Err(refused.with(work)),
         };
         let pool = PoolContext(&entry.engine.settings);
         let PreparedWork { body, kept } = prepare(work, pool);
