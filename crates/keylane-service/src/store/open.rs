@@ -189,16 +189,12 @@ fn not_open(path: &Path) -> impl Fn(Arc<str>) -> StoreOpenError {
     move |why| StoreOpenError::Sqlite { path: path.to_owned(), why }
 }
 
-/// Capacity of the statement cache. More than the writer uses, so that each is prepared once.
-const MAX_STATEMENTS: usize = 64;
-
 /// Opens the file and reads its recorded counters.
 fn open_file(
     path: &Path,
     settings: &StoreSettings,
 ) -> Result<(Connection, MetaRow), StoreOpenError> {
     let mut connection = sqlite::writer(path, settings.max_bytes).map_err(sqlite(path))?;
-    connection.set_prepared_statement_cache_capacity(MAX_STATEMENTS);
     LAYOUT.prepare(&mut connection).map_err(sqlite(path))?;
     examine(&connection, path)?;
     if let Some(meta) = MetaRow::load(&connection).map_err(StoreOpenError::reading(path))? {

@@ -64,7 +64,7 @@ impl WriterDatabase for SqliteDatabase {
     }
 
     fn commit(&mut self) -> Result<(), SqliteError> {
-        Ok(self.connection.execute_batch("COMMIT")?)
+        Ok(sqlite::commit(&self.connection)?)
     }
 
     fn roll_back(&mut self) -> Result<(), SqliteError> {

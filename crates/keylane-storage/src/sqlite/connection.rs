@@ -18,6 +18,10 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// reader costs it no more than this for each try.
 const RESET_TIMEOUT: Duration = Duration::from_millis(20);
 
+/// Capacity of a connection's cache of prepared statements. Each user of a connection has fewer, so
+/// that each statement is prepared once.
+const MAX_STATEMENTS: usize = 64;
+
 /// Size to which the log file shrinks when the log restarts, in bytes.
 const MAX_LOG_KEPT: u64 = 16 * 1024 * 1024;
 
@@ -132,10 +136,13 @@ fn use_log(connection: &Connection) -> rusqlite::Result<()> {
 
 fn connect(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
     let connection = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    connection.set_prepared_statement_cache_capacity(MAX_STATEMENTS);
     connection.busy_timeout(BUSY_TIMEOUT)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
     // The writer decides about checkpoints, and makes none after a failure.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    // Otherwise SQLite plans a statement with `LIMIT ?` for the value, and so again for each execution.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     connection.pragma_update(None, "cell_size_check", true)?;
     Ok(connection)
 }
@@ -145,11 +152,21 @@ fn connect(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
 /// # Errors
 /// If another program holds the lock, or SQLite fails.
 pub fn begin(connection: &Connection) -> Result<(), SqliteError> {
-    connection.execute_batch("BEGIN IMMEDIATE").map_err(|error| {
+    let begin = connection.prepare_cached("BEGIN IMMEDIATE");
+    let begun = begin.and_then(|mut begin| begin.execute([]));
+    begun.map(drop).map_err(|error| {
         let code = error.sqlite_error_code();
         let busy = matches!(code, Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked));
         if busy { SqliteError::Busy } else { error.into() }
     })
+}
+
+/// Commits the transaction.
+///
+/// # Errors
+/// If SQLite fails. The transaction may have been rolled back.
+pub fn commit(connection: &Connection) -> rusqlite::Result<()> {
+    connection.prepare_cached("COMMIT")?.execute([]).map(drop)
 }
 
 /// Rolls back the transaction.
@@ -347,6 +364,8 @@ pub fn failure(error: &rusqlite::Error) -> (bool, String) {
 
 #[cfg(test)]
 mod tests {
+    use rusqlite::StatementStatus;
+
     use super::*;
 
     const FIRST: Layout = Layout {
@@ -376,6 +395,18 @@ mod tests {
         assert_eq!(setting("checkpoint_fullfsync"), 1.into());
         let closing = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
         assert_eq!(connection.db_config(closing), Ok(true));
+    }
+
+    #[test]
+    fn other_values_do_not_prepare_a_statement_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut connection = writer(&folder.path().join("file"), None).unwrap();
+        FIRST.prepare(&mut connection).unwrap();
+        let mut statement = connection.prepare("SELECT x FROM a WHERE x >= ?1 LIMIT ?2").unwrap();
+        for values in [[1, 1], [1, 2], [2, 2]] {
+            statement.query(values).unwrap().next().unwrap();
+        }
+        assert_eq!(statement.get_status(StatementStatus::RePrepare), 0);
     }
 
     #[test]

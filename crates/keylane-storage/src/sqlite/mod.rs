@@ -21,8 +21,8 @@ mod reader_pool;
 
 pub use background_checkpoint::{BackgroundCheckpoint, CheckpointState};
 pub use connection::{
-    Checkpoint, Layout, LayoutError, SqliteError, begin, bytes_on_disk, checkpoint, failure,
-    log_bytes, reader, roll_back, settle_log, writer,
+    Checkpoint, Layout, LayoutError, SqliteError, begin, bytes_on_disk, checkpoint, commit,
+    failure, log_bytes, reader, roll_back, settle_log, writer,
 };
 pub use group_commit::{GroupCommit, GroupCommitSteps, WriteRefused, run};
 pub use high_water_mark::{HighWaterMark, HighWaterMarkError};

@@ -233,7 +233,7 @@ impl<'a> JournalTransaction<'a> {
     ) -> Result<Vec<Result<WriteResult, WriteError>>, SqliteError> {
         let answers = works.map(|work| self.write(work)).collect::<Result<_, _>>()?;
         self.put_chunk()?;
-        self.connection.execute_batch("COMMIT")?;
+        sqlite::commit(self.connection)?;
         Ok(answers)
     }
 
