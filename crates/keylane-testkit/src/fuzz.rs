@@ -10,6 +10,8 @@ use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 
+use crate::random::Random;
+
 /// Mutations of a test run without `KEYLANE_INPUTS`.
 const INPUTS: u64 = 3_000;
 
@@ -30,7 +32,7 @@ pub fn run(folder: impl AsRef<Path>, target: impl Fn(&[u8])) {
     }
     let inputs = std::env::var("KEYLANE_INPUTS");
     let inputs = inputs.map_or(INPUTS, |text| text.parse().expect("KEYLANE_INPUTS is a number"));
-    let mut random = Random(0x6b65_796c_616e_6501);
+    let mut random = Random::new(0x6b65_796c_616e_6501);
     for number in 0..inputs {
         let mut input = corpus[random.below(corpus.len())].1.clone();
         for _ in 0..=random.below(4) {
@@ -117,18 +119,6 @@ fn mutate(input: &mut Vec<u8>, other: &[u8], random: &mut Random) {
             input.splice(at..at, other[from..to].iter().copied());
         }
         _ => input.truncate(at),
-    }
-}
-
-/// Sequence of random numbers: SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed ^ (mixed >> 31)) % end as u64) as usize
     }
 }
 

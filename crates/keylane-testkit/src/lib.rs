@@ -7,6 +7,7 @@
 //! - [`order`]: one conformance suite of order, for the library's pool and the service's scheduler.
 //! - [`power_loss`]: the files that a power failure could leave (Linux).
 //! - [`fuzz`]: parsers and file formats on mutations of their corpora.
+//! - [`Random`]: pseudorandom numbers from a seed.
 //! - [`simulation`]: seeds, kept histories, and a shorter run that fails too.
 //! - [`PAUSE`]: the time between two looks at a state that sends no signal.
 //! - [`or_skip`]: skips a test on a machine that lacks a fixture.
@@ -23,6 +24,7 @@ mod pgbouncer;
 mod postgres;
 #[cfg(target_os = "linux")]
 pub mod power_loss;
+mod random;
 pub mod simulation;
 
 pub use broker::Broker;
@@ -31,6 +33,7 @@ pub use locked_table::LockedTable;
 pub use parts::{Missing, or_skip};
 pub use pgbouncer::PgBouncer;
 pub use postgres::PostgresServer;
+pub use random::Random;
 
 /// Time between two looks at a state that sends no signal. A test that looks again at once takes a processor from what it
 /// waits for.

@@ -10,7 +10,7 @@ use hyper_util::service::TowerToHyperService;
 use serde_json::Value;
 use tokio::time::sleep;
 
-use super::random::Random;
+use keylane_testkit::Random;
 
 /// Client of the service.
 #[derive(Clone)]

@@ -12,10 +12,10 @@ use tokio::time::{sleep, timeout};
 use super::api::Api;
 use super::cuts::Part;
 use super::history::{Command, Event, Seen};
-use super::random::Random;
 use super::work::{JobKind, JobSpec, KEYS};
 use super::world::World;
 use crate::wire::Timestamp;
+use keylane_testkit::Random;
 
 /// Client, which outlives the processes of the service.
 #[derive(Debug)]
@@ -73,7 +73,7 @@ pub(super) async fn run(world: Arc<World>, api: Api, client: Arc<Mutex<Client>>)
     loop {
         let (pending, mut random) = {
             let mut client = client.lock().unwrap();
-            (client.pending.clone(), Random::new(client.random.next()))
+            (client.pending.clone(), Random::new(client.random.number()))
         };
         let action = match pending {
             Some(action) => action,

@@ -7,9 +7,9 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::history::Event;
-use super::random::Random;
 use super::world::World;
 use crate::store::{SimulatedDisk, WriteFate};
+use keylane_testkit::Random;
 
 /// Writes the store's requests, each after the latency of the disk. The process may be to end after a
 /// write.
@@ -37,7 +37,7 @@ pub(super) async fn disturb(world: Arc<World>, mut random: Random) {
         if world.is_healed() {
             return;
         }
-        let mut random = Random::new(random.next());
+        let mut random = Random::new(random.number());
         if world.skips_fault() {
             continue;
         }

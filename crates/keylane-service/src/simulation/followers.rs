@@ -10,8 +10,8 @@ use tokio::time::{sleep, timeout};
 
 use super::api::Api;
 use super::history::{Event, Followed};
-use super::random::Random;
 use super::world::World;
+use keylane_testkit::Random;
 
 /// Follower, which outlives the processes of the service.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub(super) async fn run(world: Arc<World>, api: Api, follower: Arc<Mutex<Followe
     loop {
         let (number, after, mut random) = {
             let mut follower = follower.lock().unwrap();
-            (follower.number, follower.last, Random::new(follower.random.next()))
+            (follower.number, follower.last, Random::new(follower.random.number()))
         };
         sleep(Duration::from_millis(random.within(0..3_000))).await;
         let Some(body) = api.follow(after).await else { continue };

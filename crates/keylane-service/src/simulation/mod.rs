@@ -3,7 +3,6 @@
 //!
 //! | part | file |
 //! |---|---|
-//! | seeded choices | `random` |
 //! | time: steady, wall, steps, sleep of the machine | `clock` |
 //! | parts that are left out of a failing seed | `cuts` |
 //! | what happened, as clients, handlers and workers saw it | `history` |
@@ -36,7 +35,6 @@ mod followers;
 mod history;
 mod kinds;
 mod process;
-mod random;
 mod receiver;
 mod runner;
 mod schedules;

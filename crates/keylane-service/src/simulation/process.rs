@@ -19,7 +19,6 @@ use super::faults;
 use super::followers::{self, Follower};
 use super::history::{Entry, Event};
 use super::kinds::{kind_of, tenants};
-use super::random::Random;
 use super::receiver::Receiver;
 use super::runner;
 use super::schedules::{self, Operator};
@@ -35,6 +34,7 @@ use crate::wire::Timestamp;
 use crate::{
     LeaseRunner, Service, ServiceSettings, StartError, WebhookSecrets, WebhookSettings, http,
 };
+use keylane_testkit::Random;
 
 /// Runs everything on the thread of the runtime.
 struct OneThread;
@@ -148,7 +148,7 @@ impl Simulation {
     async fn process(&mut self, number: u64, disk: &SimulatedDisk) -> ProcessEnd {
         let world = Arc::clone(&self.world);
         world.begin_process(number);
-        let random = Random::new(self.random.next());
+        let random = Random::new(self.random.number());
         let path = world.storage.lock().unwrap().path();
         let service = match start(&world, &path, disk).await {
             Ok(service) => service,
@@ -193,7 +193,7 @@ impl Simulation {
             sleep(Duration::from_secs(1)).await;
         }
         world.heal();
-        let (mut random, mut ended) = (Random::new(self.random.next()), BTreeSet::new());
+        let (mut random, mut ended) = (Random::new(self.random.number()), BTreeSet::new());
         // Liveness: without faults everything ends. The limit is above the longest lease and the
         // work of all jobs.
         for round in 0..200 {
@@ -224,7 +224,7 @@ impl Simulation {
         }
         let (world, operator) = (Arc::clone(&self.world), Arc::clone(&self.operator));
         tasks.push(tokio::spawn(schedules::run(world, api.clone(), operator)));
-        let random = Random::new(self.random.next());
+        let random = Random::new(self.random.number());
         tasks.push(tokio::spawn(faults::disturb(Arc::clone(&self.world), random)));
         tasks
     }

@@ -10,10 +10,10 @@ use tokio::time::sleep;
 
 use super::cuts::Part;
 use super::history::Event;
-use super::random::Random;
 use super::work::RECEIVER;
 use super::world::World;
 use crate::engine::{SendFailure, WebhookRequest, WebhookSender};
+use keylane_testkit::Random;
 
 /// Receiver of all webhooks.
 pub(super) struct Receiver(pub(super) Arc<World>);

@@ -8,13 +8,13 @@ use serde_json::Value;
 
 use super::api::Api;
 use super::history::{Event, Run};
-use super::random::Random;
 use super::work::RunEnd;
 use super::workers::{record_end, run_of};
 use super::world::World;
 use crate::handle::BoxFuture;
 use crate::lease_runner::{LeaseRunner, LeaseTransport, TransportError};
 use crate::{Kind, LeaseRunnerSettings};
+use keylane_testkit::Random;
 
 /// Whether the handlers of leased kinds run in the simulated service too, beside remote workers.
 pub(super) fn is_there(world: &World) -> bool {
@@ -59,7 +59,7 @@ impl LeaseTransport for SimulatedTransport {
     ) -> BoxFuture<Result<(u16, Bytes), TransportError>> {
         let (world, api, runs) =
             (Arc::clone(&self.world), self.api.clone(), Arc::clone(&self.runs));
-        let mut random = Random::new(self.random.lock().unwrap().next());
+        let mut random = Random::new(self.random.lock().unwrap().number());
         Box::pin(async move {
             let is_lost = |random: &mut Random| !world.is_healed() && random.chance(10);
             if is_lost(&mut random) {

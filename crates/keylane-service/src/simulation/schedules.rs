@@ -9,9 +9,9 @@ use tokio::time::sleep;
 
 use super::api::Api;
 use super::history::{Event, ScheduleChange};
-use super::random::Random;
 use super::world::World;
 use crate::wire::Timestamp;
+use keylane_testkit::Random;
 
 /// Number of schedules. The first one is never removed or replaced.
 pub(super) const SCHEDULES: u8 = 2;
@@ -73,7 +73,7 @@ pub(super) async fn run(world: Arc<World>, api: Api, operator: Arc<Mutex<Operato
     loop {
         let (next, mut random) = {
             let mut operator = operator.lock().unwrap();
-            let random = Random::new(operator.random.next());
+            let random = Random::new(operator.random.number());
             (operator.next(&world), random)
         };
         let Some((schedule, change)) = next else { return };

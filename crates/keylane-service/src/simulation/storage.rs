@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use keylane_testkit::power_loss::Recording;
 
-use super::random::Random;
+use keylane_testkit::Random;
 
 #[derive(Debug)]
 pub(super) struct Storage {
@@ -40,7 +40,7 @@ impl Storage {
             true => {
                 let from = self.last_write.unwrap_or(trace.len());
                 let at = random.within(from as u64..trace.len() as u64 + 1) as usize;
-                Recording::after_power_loss(&trace.crash(at, random.next()))
+                Recording::after_power_loss(&trace.crash(at, random.number()))
             }
         };
         Storage { recording, last_write: None }

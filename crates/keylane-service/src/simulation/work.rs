@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::random::Random;
+use keylane_testkit::Random;
 
 /// Number of keys. Few, so that most jobs share one.
 pub(super) const KEYS: u64 = 5;

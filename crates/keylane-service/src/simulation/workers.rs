@@ -10,10 +10,10 @@ use tokio::time::{sleep, timeout};
 
 use super::api::Api;
 use super::history::{Event, Run};
-use super::random::Random;
 use super::work::{Behaviour, LEASE, RunEnd};
 use super::world::World;
 use crate::wire::Timestamp;
+use keylane_testkit::Random;
 
 /// Remote worker, which outlives the processes of the service.
 #[derive(Debug)]
@@ -70,7 +70,7 @@ pub(super) async fn run(world: Arc<World>, api: Api, worker: Arc<Mutex<Worker>>)
     loop {
         let (next, is_free, has_batches, mut random) = {
             let mut worker = worker.lock().unwrap();
-            let mut random = Random::new(worker.random.next());
+            let mut random = Random::new(worker.random.number());
             let next = worker.next(&mut random);
             (next, worker.held.is_empty(), worker.has_batches, random)
         };

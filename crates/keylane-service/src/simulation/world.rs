@@ -10,9 +10,9 @@ use tokio::sync::Notify;
 use super::clock::Clock;
 use super::cuts::{Cuts, Part};
 use super::history::{Entry, Event};
-use super::random::Random;
 use super::storage::Storage;
 use super::work::{Behaviour, JobSpec};
+use keylane_testkit::Random;
 
 #[derive(Debug)]
 pub(super) struct World {
@@ -177,7 +177,7 @@ impl World {
     }
 
     pub(super) fn random(&self) -> u64 {
-        self.random.lock().unwrap().next()
+        self.random.lock().unwrap().number()
     }
 
     /// Adds a job and returns its number.

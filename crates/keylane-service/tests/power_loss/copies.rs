@@ -6,9 +6,8 @@ use std::io::BufReader;
 use std::path::Path;
 
 use keylane_service::store::{Store, StoreSettings};
-use keylane_testkit::power_loss::{
-    Crashed, Random, Recording, SyncPoint, Trace, check_all, check_needed,
-};
+use keylane_testkit::Random;
+use keylane_testkit::power_loss::{Crashed, Recording, SyncPoint, Trace, check_all, check_needed};
 
 use crate::store_support::{NOW, accepted};
 

@@ -9,9 +9,8 @@ use keylane_service::store::{
     Changes, KeyBlockReason, KeyRecord, OutcomeKind, RecoveredJobs, Store, StoreSettings,
 };
 use keylane_service::{JobNumber, Key, SubtaskId};
-use keylane_testkit::power_loss::{
-    Crashed, Random, Recording, SyncPoint, Trace, check_all, check_needed,
-};
+use keylane_testkit::Random;
+use keylane_testkit::power_loss::{Crashed, Recording, SyncPoint, Trace, check_all, check_needed};
 
 use crate::store_support::{NOW, claims, keys, new_job, outcome, payload, waiting};
 

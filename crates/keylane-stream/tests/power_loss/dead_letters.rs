@@ -6,9 +6,8 @@ use std::time::SystemTime;
 
 use keylane_stream::dead_letters::{DeadLetter, DeadLetters, FileDeadLetters};
 use keylane_stream::{Partition, Position, Record};
-use keylane_testkit::power_loss::{
-    Crashed, Random, Recording, SyncPoint, Trace, check_all, check_needed,
-};
+use keylane_testkit::Random;
+use keylane_testkit::power_loss::{Crashed, Recording, SyncPoint, Trace, check_all, check_needed};
 
 const NAME: &str = "dead.jsonl";
 

@@ -6,9 +6,8 @@ use std::cell::RefCell;
 use keylane_stream::journal::{Journal, RetentionPolicy};
 use keylane_stream::tracker::Progress;
 use keylane_stream::{Position, Record};
-use keylane_testkit::power_loss::{
-    Crashed, Random, Recording, SyncPoint, Trace, check_all, check_needed,
-};
+use keylane_testkit::Random;
+use keylane_testkit::power_loss::{Crashed, Recording, SyncPoint, Trace, check_all, check_needed};
 
 const NAME: &str = "a.journal";
 

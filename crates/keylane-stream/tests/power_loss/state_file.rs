@@ -7,9 +7,8 @@ use keylane_stream::Position;
 use keylane_stream::lines::FileSource;
 use keylane_stream::source::{ProgressCommit, Source, SourceEvent};
 use keylane_stream::tracker::Progress;
-use keylane_testkit::power_loss::{
-    Crashed, Random, Recording, SyncPoint, Trace, check_all, check_needed,
-};
+use keylane_testkit::Random;
+use keylane_testkit::power_loss::{Crashed, Recording, SyncPoint, Trace, check_all, check_needed};
 use tempfile::TempDir;
 
 const STATE: &str = "lines.state";

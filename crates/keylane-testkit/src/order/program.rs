@@ -1,5 +1,7 @@
 //! Random programs: which tasks are submitted, how they end, and what happens to their keys.
 
+use crate::random::Random;
+
 /// Number of keys of a program. Few, so that tasks meet.
 pub(super) const KEYS: u8 = 4;
 
@@ -77,29 +79,12 @@ pub struct Program {
     pub steps: Vec<Step>,
 }
 
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % bound
-    }
-
-    fn which(&mut self) -> usize {
-        self.below(1000) as usize
-    }
-}
-
 impl Program {
     /// Returns the program of a seed.
     #[must_use]
     pub fn random(seed: u64, features: Features) -> Self {
-        let mut random = Random(seed.wrapping_mul(0x2545_f491_4f6c_dd1d));
-        let slots = 1 + random.below(4) as usize;
+        let mut random = Random::new(seed.wrapping_mul(0x2545_f491_4f6c_dd1d));
+        let slots = 1 + random.below(4);
         let count = 5 + random.below(60);
         let steps = (0..count).map(|_| step(&mut random, features)).collect();
         Program { slots, steps }
@@ -109,11 +94,11 @@ impl Program {
 fn step(random: &mut Random, features: Features) -> Step {
     match random.below(28) {
         0..=11 => Step::Submit(claims(random, features)),
-        12..=20 => Step::End { which: random.which(), fails: random.below(8) == 0 },
-        21 => Step::Cancel { which: random.which() },
+        12..=20 => Step::End { which: random.below(1000), fails: random.below(8) == 0 },
+        21 => Step::Cancel { which: random.below(1000) },
         22 | 23 => Step::Pause(random.below(KEYS.into()) as u8),
         24..=26 => Step::Resume(random.below(KEYS.into()) as u8),
-        _ => Step::Resize(1 + random.below(4) as usize),
+        _ => Step::Resize(1 + random.below(4)),
     }
 }
 
@@ -121,7 +106,7 @@ fn claims(random: &mut Random, features: Features) -> Claims {
     if features.barriers && random.below(15) == 0 {
         return Claims::Barrier;
     }
-    let count = [0, 1, 1, 1, 1, 1, 2, 2, 3][random.below(9) as usize];
+    let count = [0, 1, 1, 1, 1, 1, 2, 2, 3][random.below(9)];
     let mut keys: Vec<(u8, Use)> = Vec::new();
     for _ in 0..count {
         let key = random.below(KEYS.into()) as u8;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::mem;
 
-use super::random::Random;
+use crate::random::Random;
 
 /// Size of a write that is on the disk as a whole or not at all, in bytes.
 const SECTOR: usize = 512;

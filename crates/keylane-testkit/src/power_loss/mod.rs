@@ -27,11 +27,9 @@
 pub mod calls;
 mod checks;
 mod disk;
-mod random;
 mod recording;
 mod trace;
 
 pub use checks::{check_all, check_needed, seeds};
-pub use random::Random;
 pub use recording::Recording;
 pub use trace::{Crashed, SyncPoint, Trace};

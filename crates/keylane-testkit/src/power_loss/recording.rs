@@ -11,8 +11,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tempfile::TempDir;
 
 use super::disk::{Change, FileId, NameChange, Names};
-use super::random::Random;
 use super::trace::{Crashed, Event, Trace, recorded_folder, write};
+use crate::random::Random;
 
 /// Device and inode of a file.
 pub(super) type Identity = (u64, u64);

@@ -7,8 +7,8 @@ use std::path::Path;
 use tempfile::TempDir;
 
 use super::disk::{Change, Disk, FileId, NameChange};
-use super::random::Random;
 use crate::memory_directory::memory_directory;
+use crate::random::Random;
 
 /// One recorded operation.
 #[derive(Clone, Debug)]

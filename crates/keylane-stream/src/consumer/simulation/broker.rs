@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use super::history::{Claim, Event, Place};
-use super::random::Random;
 use super::transaction_state::{Offsets, Phase, Transaction};
 use super::world::World;
 use crate::source::{CommitError, PartitionAssignment, ProgressCommit, SourceEvent};
 use crate::tracker::{OffsetMapLimit, OffsetMapPolicy, Progress, decode};
 use crate::{Partition, Position};
+use keylane_testkit::Random;
 
 /// Time without a sign of a member after which the group gives its partitions to others.
 pub(super) const SESSION_TIMEOUT: u64 = 10_000_000;

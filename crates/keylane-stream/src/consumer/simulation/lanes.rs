@@ -9,9 +9,9 @@ use super::super::key_guard::{KeyGuard, LaneGuard, LaneTurn};
 use super::super::ordering::{LaneId, LaneSet};
 use super::super::record_lanes::RecordLanes;
 use super::history::{Event, Place};
-use super::random::Random;
 use super::settings::Settings;
 use super::world::World;
+use keylane_testkit::Random;
 
 /// Lanes of a process.
 #[derive(Debug)]

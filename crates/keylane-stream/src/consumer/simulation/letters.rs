@@ -3,11 +3,11 @@
 use std::sync::{Arc, Mutex};
 
 use super::history::{Event, Place};
-use super::random::Random;
 use super::settings::Behaviour;
 use super::stage::Stage;
 use super::world::World;
 use crate::dead_letters::{DeadLetter, DeadLetterError, DeadLetters};
+use keylane_testkit::Random;
 
 pub(super) struct SimulatedLetters {
     world: Arc<World>,

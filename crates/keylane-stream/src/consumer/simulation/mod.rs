@@ -3,7 +3,6 @@
 //!
 //! | part | file |
 //! |---|---|
-//! | seeded choices | `random` |
 //! | settings of the consumer, and behaviour of its handler | `settings` |
 //! | parts that are left out of a failing seed | `cuts` |
 //! | time, and the history | `world`, `history` |
@@ -32,7 +31,6 @@ mod lanes;
 mod letters;
 mod operator;
 mod process;
-mod random;
 mod run;
 mod settings;
 mod source;

@@ -7,9 +7,9 @@ use super::super::target::{ControlError, Target};
 use super::super::worker_event::{OperatorCommand, WorkerEvent};
 use super::broker::partition;
 use super::history::{Event, Scope};
-use super::random::Random;
 use super::settings::Settings;
 use super::world::World;
+use keylane_testkit::Random;
 
 /// Commands that a process has got.
 #[derive(Debug, Default)]

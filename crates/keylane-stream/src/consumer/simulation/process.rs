@@ -28,12 +28,12 @@ use super::history::{AttemptEnd, Event, Place};
 use super::lanes::SimulatedLanes;
 use super::letters::SimulatedLetters;
 use super::operator::Commands;
-use super::random::Random;
 use super::settings::{Behaviour, Settings};
 use super::source::SimulatedSource;
 use super::stage::Stage;
 use super::world::{SimulatedClock, World};
 use crate::source::Source;
+use keylane_testkit::Random;
 
 /// Maximum number of consecutive steps without a wait. More are an endless loop.
 const MAX_STEPS_WITHOUT_WAIT: u32 = 1000;
@@ -185,7 +185,7 @@ impl Process {
             timer: Default::default(),
             dead_letters: DeadLetterQueue::default(),
             times: Default::default(),
-            outside: Outside::new(SimulatedClock(world.clone()), random.next()),
+            outside: Outside::new(SimulatedClock(world.clone()), random.number()),
         });
         let (order, unkeyed) = stage.settings.order();
         let config = CoordinatorConfig {
@@ -201,7 +201,7 @@ impl Process {
         };
         let lanes = Arc::new(SimulatedLanes::new(world.clone(), member, &stage.settings));
         let coordinator = Coordinator::new(Box::new(source), lanes.clone(), shared.clone(), config);
-        let letters = SimulatedLetters::new(stage, member, Random::new(random.next()));
+        let letters = SimulatedLetters::new(stage, member, Random::new(random.number()));
         let handler = Handler::new(stage, member);
         Process {
             member,

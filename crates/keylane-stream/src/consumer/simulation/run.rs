@@ -7,10 +7,10 @@ use super::broker::{Broker, SESSION_TIMEOUT};
 use super::cuts::Cuts;
 use super::history::{Entry, Event};
 use super::process::{Process, Step, reason};
-use super::random::Random;
 use super::settings::{Behaviour, Settings};
 use super::stage::Stage;
 use super::world::World;
+use keylane_testkit::Random;
 
 /// Maximum time from the end of all faults to the end of all work, in microseconds.
 const MAX_HEALED: u64 = 300_000_000;

@@ -8,8 +8,8 @@ use super::super::cancellation::Cancellation;
 use super::super::ordering::{OrderBy, RecordClaims, UnkeyedPolicy};
 use super::super::partition::InFlightLimits;
 use super::history::{AttemptEnd, Place};
-use super::random::Random;
 use crate::retry::{Backoff, Jitter, OnExhausted, RetryLimit, RetryPolicy, RetryRule};
+use keylane_testkit::Random;
 
 /// Settings that all processes of a simulation share.
 #[derive(Clone, Debug)]
