@@ -6,6 +6,8 @@ use std::env;
 use std::fmt::Debug;
 use std::ops::Range;
 use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{self, available_parallelism};
 
 /// Returns the seeds to run: those of `KEYLANE_SEEDS`, a number or a range, or the default.
 ///
@@ -18,6 +20,49 @@ pub fn seeds(default: Range<u64>) -> Range<u64> {
     match text.split_once("..") {
         Some((from, until)) => number(from)..number(until),
         None => 0..number(&text),
+    }
+}
+
+/// Runs seeds on all processors, each on one thread, until one fails. Returns the lowest of the seeds that have failed by then, and its
+/// failure.
+///
+/// # Panics
+/// If a run panics. The seed is printed.
+pub fn first_failure<F: Send>(
+    seeds: Range<u64>,
+    run: impl Fn(u64) -> Option<F> + Sync,
+) -> Option<(u64, F)> {
+    let next = AtomicU64::new(seeds.start);
+    let work = || {
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if !seeds.contains(&seed) {
+                return None;
+            }
+            let _context = SeedOfPanic(seed);
+            if let Some(failure) = run(seed) {
+                next.store(seeds.end, Ordering::Relaxed);
+                return Some((seed, failure));
+            }
+        }
+    };
+    let threads = available_parallelism().map_or(1, usize::from);
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        let failures =
+            threads.into_iter().filter_map(|thread| thread.join().expect("a run panics"));
+        failures.min_by_key(|(seed, _)| *seed)
+    })
+}
+
+/// Names its seed if the thread panics.
+struct SeedOfPanic(u64);
+
+impl Drop for SeedOfPanic {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!("the simulation of seed {} panics", self.0);
+        }
     }
 }
 

@@ -45,10 +45,8 @@ mod world;
 
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::thread::available_parallelism;
 
-use keylane_testkit::simulation::{assert_same, cuts, kept, seeds};
+use keylane_testkit::simulation::{assert_same, cuts, first_failure, kept, seeds};
 
 use self::cuts::{Cuts, Part};
 use self::history::Entry;
@@ -111,48 +109,16 @@ fn fail(seed: u64, cuts: Cuts, judged: &Judged) -> ! {
     );
 }
 
-/// Names its seed if the thread panics.
-struct SeedOfPanic(u64);
-
-impl Drop for SeedOfPanic {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!("the simulation of seed {} panics", self.0);
-        }
-    }
-}
-
-/// Runs the seeds on all processors, each on one thread. Fails at the lowest seed that fails first.
-fn run_all(seeds: Range<u64>, cuts: &Cuts) {
-    let next = AtomicU64::new(seeds.start);
-    let work = || {
-        loop {
-            let seed = next.fetch_add(1, Relaxed);
-            if !seeds.contains(&seed) {
-                return None;
-            }
-            let _context = SeedOfPanic(seed);
-            let judged = run(seed, cuts.clone());
-            if !judged.broken.is_empty() {
-                next.store(seeds.end, Relaxed);
-                return Some((seed, judged));
-            }
-        }
-    };
-    let threads = available_parallelism().map_or(1, usize::from);
-    let failed = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        let failed = threads.into_iter().filter_map(|thread| thread.join().expect("a run panics"));
-        failed.min_by_key(|(seed, _)| *seed)
-    });
-    if let Some((seed, judged)) = failed {
-        fail(seed, cuts.clone(), &judged);
-    }
-}
-
 #[test]
 fn promises_hold_in_every_simulated_history() {
-    run_all(seeds(SEEDS), &cuts());
+    let cuts: Cuts = cuts();
+    let broken = first_failure(seeds(SEEDS), |seed| {
+        let judged = run(seed, cuts.clone());
+        (!judged.broken.is_empty()).then_some(judged)
+    });
+    if let Some((seed, judged)) = broken {
+        fail(seed, cuts, &judged);
+    }
 }
 
 #[test]
