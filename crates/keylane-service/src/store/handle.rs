@@ -424,7 +424,7 @@ impl Store {
             #[cfg(feature = "postgres")]
             StoreDatabase::Postgres(_, lease) => match self.failure() {
                 Some(failure) => Some(failure.to_string()),
-                None => lease.is_lost().then(|| "another node has taken the store over".to_owned()),
+                None => lease.lost().map(str::to_owned),
             },
         }
     }

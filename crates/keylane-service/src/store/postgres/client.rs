@@ -343,9 +343,12 @@ async fn prepare(opened: OpenConnection) -> Result<Session, DatabaseError> {
     }
     let (commit, system): (String, String) = (row.get(3), row.get(4));
     // A server that does not know that its client is gone would keep its locks for hours.
-    let mut settings = "SET search_path TO keylane; SET tcp_keepalives_idle TO 5; \
+    // Each statement of a transaction sees what was committed before it: the functions of the tables rely on that.
+    let mut settings =
+        "SET search_path TO keylane; SET default_transaction_isolation TO 'read committed'; \
+                        SET tcp_keepalives_idle TO 5; \
                         SET tcp_keepalives_interval TO 5; SET tcp_keepalives_count TO 3"
-        .to_owned();
+            .to_owned();
     if ["off", "local"].contains(&&*commit) {
         // Otherwise an acknowledged job could be lost.
         settings.push_str("; SET synchronous_commit TO on");
@@ -455,6 +458,21 @@ mod tests {
             let now = tables.first(sql, &[], |row| row.text(0)).unwrap();
             assert_eq!(now.as_deref(), Some(found), "{setting}");
         }
+    }
+
+    /// A heartbeat and a takeover rely on it.
+    #[test]
+    fn each_statement_sees_what_was_committed_before_it_whatever_the_settings_of_the_role_are() {
+        let Some(server) = or_skip(PostgresServer::start()) else { return };
+        let role = "ALTER ROLE keylane SET default_transaction_isolation = 'repeatable read'";
+        let _ = server.query(role);
+        let settings = server.address().parse().unwrap();
+        let clients = Arc::new(Clients::new(&settings, &Outside::system()).unwrap());
+        let (connection, _) = PostgresConnection::open(&clients).unwrap();
+        let tables: &dyn StoreConnection = &connection;
+        let sql = "SELECT convert_to(current_setting('transaction_isolation'), 'UTF8')";
+        let now = tables.first(sql, &[], |row| row.text(0)).unwrap();
+        assert_eq!(now.as_deref(), Some("read committed"));
     }
 
     #[test]

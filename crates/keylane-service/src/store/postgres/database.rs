@@ -31,6 +31,9 @@ pub(super) struct PostgresDatabase {
     /// Server that the store was opened on. On another one, or after a promotion, transactions may be missing.
     pub(super) history: ServerHistory,
     pub(super) node: Nonce,
+    /// Number of the takeover by which this node owns the store. Statements that an earlier process of the node has sent, and that
+    /// arrive late, have another one.
+    pub(super) epoch: i64,
     /// Name of this connection. A new one gets another name, so that what is left of the transactions of an earlier
     /// connection is refused.
     pub(super) writer: Nonce,
@@ -56,14 +59,12 @@ impl PostgresDatabase {
         connection.end_session_of(&self.connection)?;
         // Waits for the end of a transaction of the earlier connection.
         connection.run("SET lock_timeout TO '10s'")?;
-        let renamed = "UPDATE term SET writer = ?1 WHERE node = ?2";
-        if connection.change(renamed, &[(&writer).into(), (&self.node).into()])? == 0 {
-            return Err(DatabaseError::NotOwner);
-        }
-        connection.run("SET lock_timeout TO 0")?;
+        let parameters = [(&self.node).into(), self.epoch.into(), (&writer).into()];
         let tables: &dyn StoreConnection = &connection;
-        let commits = tables.first("SELECT commits FROM meta", &[], |row| row.unsigned(0));
+        let renamed = "SELECT rename_writer(?1, ?2, ?3)";
+        let commits = tables.first(renamed, &parameters, |row| row.unsigned(0));
         let commits = commits.map_err(|error| failure(&connection, error))?;
+        connection.run("SET lock_timeout TO 0")?;
         (self.connection, self.writer) = (connection, writer);
         commits.ok_or_else(|| DatabaseError::Other("the table `meta` has no row".into()))
     }
@@ -83,12 +84,11 @@ impl PostgresDatabase {
     fn settle(&mut self) -> Result<(), DatabaseError> {
         loop {
             match self.reconnect() {
-                Ok(commits) if commits == self.commits + 1 => return Ok(()),
-                Ok(commits) if commits == self.commits => {
+                Ok(found) if was_committed(self.commits, found)? => return Ok(()),
+                Ok(_) => {
                     let why = "the connection to the database has ended before the commit";
                     return Err(DatabaseError::Unavailable(why.into()));
                 }
-                Ok(_) => return Err(lost_track()),
                 Err(DatabaseError::Unavailable(_)) => thread::sleep(RETRY),
                 Err(error) => return Err(error),
             }
@@ -106,6 +106,19 @@ impl PostgresDatabase {
             Err(_) => {}
         }
         result.map_err(SqliteError::from)
+    }
+}
+
+/// Returns whether the transaction after number `last` was committed, when the database has the number `found` and no earlier
+/// connection can write any more.
+///
+/// # Errors
+/// If the database has neither number.
+pub(super) fn was_committed(last: u64, found: u64) -> Result<bool, DatabaseError> {
+    match found.checked_sub(last) {
+        Some(0) => Ok(false),
+        Some(1) => Ok(true),
+        _ => Err(lost_track()),
     }
 }
 
@@ -190,11 +203,9 @@ impl WriterDatabase for PostgresDatabase {
     fn close(&mut self, is_written: bool) {
         self.heartbeats = None;
         if is_written {
-            let sql = "UPDATE term SET node = NULL, writer = NULL WHERE node = ?1";
-            let _ = self.connection.change(sql, &[(&self.node).into()]);
+            let sql = "UPDATE term SET node = NULL, writer = NULL WHERE node = ?1 AND epoch = ?2";
+            let _ = self.connection.change(sql, &[(&self.node).into(), self.epoch.into()]);
             let _ = self.connection.run(NOTIFY_FREE);
-            let sql = "DELETE FROM heartbeat WHERE node = ?1";
-            let _ = self.connection.change(sql, &[(&self.node).into()]);
         }
     }
 }

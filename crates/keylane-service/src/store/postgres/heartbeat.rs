@@ -1,15 +1,15 @@
-//! Heartbeats of the owner of a store, and its lease: the time up to which it may start work.
+//! Heartbeats of the owner of a store, which extend its lease.
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-use super::client::{Clients, DatabaseError};
-use super::connection::PostgresConnection;
+use super::client::{Clients, DatabaseError, ServerHistory};
+use super::connection::{PostgresConnection, failure};
+use super::lease::{Lease, boot_time};
 use super::nodes::{NodeRow, Nonce};
-use super::ownership::{LEASE, boot_time};
+use crate::store::connection::StoreConnection;
 use crate::store::store_dependencies::{JoinWriter, Outside};
 
 /// Interval between two heartbeats.
@@ -20,38 +20,6 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Number of heartbeats after which the owner writes its row again, with its address and certificate.
 const BEATS_PER_ROW: u64 = 5;
-
-/// Time up to which a node may start work.
-#[derive(Debug, Default)]
-pub(in crate::store) struct Lease {
-    /// Milliseconds since the start of the machine. Relaxed: it passes no data.
-    until: AtomicU64,
-    /// Whether another node has taken the store over. Relaxed: it passes no data.
-    is_lost: AtomicBool,
-}
-
-impl Lease {
-    /// Returns whether the node may start work now.
-    pub(in crate::store) fn holds(&self) -> bool {
-        boot_time().as_millis() < self.until.load(Ordering::Relaxed).into()
-    }
-
-    /// Returns whether another node has taken the store over.
-    pub(in crate::store) fn is_lost(&self) -> bool {
-        self.is_lost.load(Ordering::Relaxed)
-    }
-
-    /// Extends the lease from a heartbeat that began to be sent at `sent`.
-    fn extend(&self, sent: Duration) {
-        let until = u64::try_from((sent + LEASE).as_millis()).unwrap_or(u64::MAX);
-        self.until.store(until, Ordering::Relaxed);
-    }
-
-    /// Ends the lease.
-    fn end(&self) {
-        self.until.store(0, Ordering::Relaxed);
-    }
-}
 
 /// Thread that sends heartbeats until it is dropped.
 pub(super) struct Heartbeats {
@@ -64,14 +32,7 @@ impl Heartbeats {
     ///
     /// # Errors
     /// If the first one fails.
-    pub(super) fn start(
-        clients: Arc<Clients>,
-        node: Nonce,
-        row: Option<NodeRow>,
-        lease: Arc<Lease>,
-        outside: &Outside,
-    ) -> Result<Self, DatabaseError> {
-        let mut beats = Beats { clients, node, row, lease, connection: None };
+    pub(super) fn start(mut beats: Beats, outside: &Outside) -> Result<Self, DatabaseError> {
         beats.send()?;
         let (end, ended) = channel();
         let body = Box::new(move || beats.run(&ended));
@@ -96,16 +57,32 @@ impl fmt::Debug for Heartbeats {
     }
 }
 
-struct Beats {
+/// Heartbeats of one term of an owner.
+pub(super) struct Beats {
     clients: Arc<Clients>,
     node: Nonce,
+    /// Number of the takeover by which the node owns the store.
+    epoch: i64,
+    /// Server that the store was taken on. Another one, or a promoted one, may lack the takeover of a later owner.
+    history: ServerHistory,
     /// Row by which the other nodes reach this one.
-    row: Option<NodeRow>,
-    lease: Arc<Lease>,
+    pub(super) row: Option<NodeRow>,
+    pub(super) lease: Arc<Lease>,
     connection: Option<PostgresConnection>,
 }
 
 impl Beats {
+    /// Creates those of a node that has taken the store with this epoch.
+    pub(super) fn of_owner(
+        clients: Arc<Clients>,
+        node: Nonce,
+        epoch: i64,
+        history: &ServerHistory,
+    ) -> Self {
+        let (history, lease) = (history.clone(), Arc::default());
+        Beats { clients, node, epoch, history, row: None, lease, connection: None }
+    }
+
     fn run(mut self, ended: &Receiver<()>) {
         let (mut fails, mut number) = (false, 0_u64);
         while ended.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
@@ -141,28 +118,36 @@ impl Beats {
         }
     }
 
-    fn send(&mut self) -> Result<(), DatabaseError> {
+    /// Sends one, and extends the lease.
+    ///
+    /// # Errors
+    /// If it cannot be sent. Also if another node owns the store, or may own it: then the lease is lost.
+    pub(super) fn send(&mut self) -> Result<(), DatabaseError> {
         let connection = match &self.connection {
             Some(connection) if !connection.is_closed() => connection,
             _ => {
-                let (connection, _) = PostgresConnection::open(&self.clients)?;
+                let (connection, history) = PostgresConnection::open(&self.clients)?;
+                if history != self.history {
+                    self.lease.lose("its database was promoted or replaced");
+                    return Err(DatabaseError::NotOwner);
+                }
                 self.connection.insert(connection.with_patience(PATIENCE))
             }
         };
         let sent = boot_time();
-        // Only of the owner: after a takeover nothing is written, and the lease ends.
-        let sql = "INSERT INTO heartbeat (node, number)
-                   SELECT node, 1 FROM term WHERE node = ?1
-                   ON CONFLICT (node) DO UPDATE SET number = heartbeat.number + 1";
-        match connection.change(sql, &[(&self.node).into()])? {
-            0 => {
-                self.lease.end();
-                self.lease.is_lost.store(true, Ordering::Relaxed);
-                Err(DatabaseError::NotOwner)
-            }
-            _ => {
+        let tables: &dyn StoreConnection = connection;
+        let parameters = [(&self.node).into(), self.epoch.into()];
+        match tables.first("SELECT beat(?1, ?2)", &parameters, |row| row.number(0)) {
+            Ok(_) => {
                 self.lease.extend(sent);
                 Ok(())
+            }
+            Err(error) => {
+                let cause = failure(connection, error);
+                if cause == DatabaseError::NotOwner {
+                    self.lease.lose("another node has taken the store over");
+                }
+                Err(cause)
             }
         }
     }

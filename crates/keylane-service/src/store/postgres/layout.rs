@@ -3,7 +3,7 @@
 //! The columns are those of the SQLite file (`README.md` of the store), with two differences: each whole number is a `bigint`, and
 //! everything else is `bytea`, texts too, because a text of the database cannot have a zero character and depends on its encoding.
 
-use super::client::DatabaseError;
+use super::client::{DatabaseError, ServerHistory};
 use super::connection::{PostgresConnection, failure};
 use crate::store::connection::StoreConnection;
 
@@ -15,7 +15,7 @@ const LOCK: i64 = 0x4b4c_5331;
 /// A migration adds, and leaves in place what the version before reads and writes: servers of both versions share the tables while
 /// they are replaced one by one. What is no longer needed is removed by a later version. One that the version before cannot work with
 /// sets `layout.readable_by` to its own number.
-const MIGRATIONS: &[&str] = &[FIRST, NODES, INBOX, DRAIN];
+const MIGRATIONS: &[&str] = &[FIRST, NODES, INBOX, DRAIN, OWNERSHIP];
 
 const FIRST: &str = "
     CREATE SCHEMA IF NOT EXISTS keylane;
@@ -228,6 +228,58 @@ const DRAIN: &str = "
     ALTER TABLE keylane.node ADD COLUMN drained bigint NOT NULL DEFAULT 0;
 ";
 
+/// A heartbeat and a takeover lock the row of the owner's heartbeat first, so one of the two comes after the other and sees its effects: each
+/// statement of a function has a snapshot of its own. An owner that connects again reads the number of the last transaction under the
+/// lock of its row, so it is not that of a later owner.
+const OWNERSHIP: &str = "
+    CREATE FUNCTION keylane.beat(beating bytea, own_epoch bigint) RETURNS bigint
+    LANGUAGE plpgsql SET search_path = keylane AS $beat$
+    BEGIN
+        INSERT INTO heartbeat (node, number) VALUES (beating, 1)
+        ON CONFLICT (node) DO UPDATE SET number = heartbeat.number + 1;
+        PERFORM 1 FROM term WHERE node = beating AND epoch = own_epoch;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'another node has taken the store over' USING ERRCODE = 'KL001';
+        END IF;
+        RETURN own_epoch;
+    END
+    $beat$;
+    CREATE FUNCTION keylane.take_over(
+        taker bytea, new_writer bytea, seen_epoch bigint, seen_number bigint
+    ) RETURNS bigint
+    LANGUAGE plpgsql SET search_path = keylane AS $take$
+    DECLARE
+        found_number bigint;
+    BEGIN
+        SELECT number INTO found_number FROM heartbeat
+        WHERE node = (SELECT node FROM term WHERE epoch = seen_epoch) FOR UPDATE;
+        IF coalesce(found_number, 0) <> seen_number THEN
+            RETURN 0;
+        END IF;
+        UPDATE term SET epoch = epoch + 1, node = taker, writer = new_writer WHERE epoch = seen_epoch;
+        IF NOT FOUND THEN
+            RETURN 0;
+        END IF;
+        DELETE FROM heartbeat WHERE node <> taker;
+        INSERT INTO heartbeat (node, number) VALUES (taker, 1)
+        ON CONFLICT (node) DO UPDATE SET number = heartbeat.number + 1;
+        RETURN 1;
+    END
+    $take$;
+    CREATE FUNCTION keylane.rename_writer(
+        renaming bytea, own_epoch bigint, new_writer bytea
+    ) RETURNS bigint
+    LANGUAGE plpgsql SET search_path = keylane AS $rename$
+    BEGIN
+        UPDATE term SET writer = new_writer WHERE node = renaming AND epoch = own_epoch;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'another node has taken the store over' USING ERRCODE = 'KL001';
+        END IF;
+        RETURN (SELECT commits FROM meta);
+    END
+    $rename$;
+";
+
 /// Step to a later version of the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -264,13 +316,16 @@ impl From<LayoutError> for DatabaseError {
     }
 }
 
-/// Creates the tables, or migrates them to this version. Returns the steps that were made.
+/// Creates the tables, or migrates them to this version, on a server with this history. Returns the steps that were made.
 ///
 /// # Errors
 /// If the role may not do that, the tables are of a later version, or the database fails.
-pub(super) fn prepare(connection: &PostgresConnection) -> Result<Vec<Migration>, LayoutError> {
+pub(super) fn prepare(
+    connection: &PostgresConnection,
+    history: &ServerHistory,
+) -> Result<Vec<Migration>, LayoutError> {
     connection.run(&format!("BEGIN; SELECT pg_advisory_xact_lock({LOCK})"))?;
-    let prepared = migrate(connection);
+    let prepared = migrate(connection, history);
     let end = if prepared.is_ok() { "COMMIT" } else { "ROLLBACK" };
     let ended = connection.run(end);
     let done = prepared?;
@@ -278,11 +333,19 @@ pub(super) fn prepare(connection: &PostgresConnection) -> Result<Vec<Migration>,
     Ok(done)
 }
 
-fn migrate(connection: &PostgresConnection) -> Result<Vec<Migration>, LayoutError> {
+fn migrate(
+    connection: &PostgresConnection,
+    history: &ServerHistory,
+) -> Result<Vec<Migration>, LayoutError> {
     let steps = plan(connection)?;
     for Migration { version, sql } in &steps {
         connection.run(sql)?;
         connection.run(&format!("UPDATE keylane.layout SET version = {version}"))?;
+    }
+    if !steps.is_empty() {
+        // From the beginning, because a promotion may lose the first takeover.
+        let sql = "UPDATE keylane.term SET history = ?1 WHERE history IS NULL";
+        connection.change(sql, &[history.to_string().as_str().into()])?;
     }
     Ok(steps)
 }

@@ -12,7 +12,7 @@ use keylane_storage::sqlite::SqliteError;
 use super::client::{Clients, DatabaseError, ServerHistory};
 use super::connection::{PostgresConnection, failure};
 use super::database::{PostgresDatabase, nonce};
-use super::heartbeat::{Heartbeats, Lease};
+use super::heartbeat::{Beats, Heartbeats};
 use super::layout::{self, LayoutError, Migration};
 use super::node_file::NodeFile;
 use super::nodes::{NodeRow, Nonce};
@@ -118,13 +118,14 @@ impl Opening<'_> {
         let Opening { clients, node_file, postgres, path, settings, outside } = self;
         clients.check_sessions()?;
         let (connection, history) = PostgresConnection::open(clients)?;
-        layout::prepare(&connection).map_err(DatabaseError::from)?;
+        layout::prepare(&connection, &history).map_err(DatabaseError::from)?;
         let (node, writer) = (node_file.name, nonce(outside));
-        ownership::acquire(clients, &connection, &node, &writer, postgres, outside)?;
-        let lease = Arc::new(Lease::default());
-        let row = postgres.node.clone().map(|of_name| NodeRow { name: node, node: of_name });
-        let heartbeats =
-            Heartbeats::start(Arc::clone(clients), node, row, Arc::clone(&lease), outside)?;
+        let on = (&connection, &history);
+        let epoch = ownership::acquire(clients, on, &node, &writer, postgres, outside)?;
+        let mut beats = Beats::of_owner(Arc::clone(clients), node, epoch, &history);
+        beats.row = postgres.node.clone().map(|of_name| NodeRow { name: node, node: of_name });
+        let lease = Arc::clone(&beats.lease);
+        let heartbeats = Heartbeats::start(beats, outside)?;
         let (was, is_copy) = recorded(&connection, &history, &writer, outside)?;
         let mut database = PostgresDatabase {
             heartbeats: Some(heartbeats),
@@ -133,6 +134,7 @@ impl Opening<'_> {
             connection,
             history,
             node,
+            epoch,
             writer,
             commits: was.commits,
             outside: (*outside).clone(),
@@ -187,18 +189,18 @@ impl PostgresSettings {
     /// # Errors
     /// As for [`migrate`](Self::migrate).
     pub fn migration_plan(&self) -> Result<Vec<Migration>, StoreOpenError> {
-        self.with_tables(layout::plan)
+        self.with_tables(|connection, _| layout::plan(connection))
     }
 
     fn with_tables<T>(
         &self,
-        work: impl FnOnce(&PostgresConnection) -> Result<T, LayoutError>,
+        work: impl FnOnce(&PostgresConnection, &ServerHistory) -> Result<T, LayoutError>,
     ) -> Result<T, StoreOpenError> {
         let outside = Outside::system();
         let done = Clients::new(self, &outside).map(Arc::new).and_then(|clients| {
             clients.check_sessions()?;
-            let (connection, _) = PostgresConnection::open(&clients)?;
-            work(&connection).map_err(DatabaseError::from)
+            let (connection, history) = PostgresConnection::open(&clients)?;
+            work(&connection, &history).map_err(DatabaseError::from)
         });
         done.map_err(|error| StoreOpenError::Database {
             address: self.to_string(),

@@ -1,31 +1,20 @@
-//! Ownership of a store: which node schedules it, and when another one may take it over.
+//! Ownership of a store: which node schedules it, and how another one takes it over.
 //!
-//! `term.node` is the owner. Its heartbeats are apart from it, so that they do not wait for its own transactions. A node that
-//! wants the store takes it at once if no node owns it or an earlier process of its own name does (`node_file.rs`), and otherwise
-//! when it has seen the same heartbeat of the same owner for [`SILENCE`]. Both sides measure durations by their own clocks, which
-//! count the sleep of the machine, so no two clocks need agree: an owner starts nothing more than [`LEASE`] after it began to send
-//! its last successful heartbeat (`heartbeat.rs`).
+//! `term.node` is the owner. Its heartbeats are apart from it, so that they do not wait for its own transactions. When a node may take the
+//! store is decided in `candidate.rs`, and for how long an owner may start work in `lease.rs`: both by their own clocks, which count the
+//! sleep of the machine, so no two clocks need agree.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
-
-use super::client::{Clients, DatabaseError};
+use super::candidate::{Candidate, Seen};
+use super::client::{Clients, DatabaseError, ServerHistory};
 use super::connection::{PostgresConnection, failure};
+use super::lease::boot_time;
 use super::nodes::{self, NodeRow, Nonce, OWNER_COLUMNS};
 use super::settings::PostgresSettings;
 use crate::store::connection::StoreConnection;
 use crate::store::store_dependencies::Outside;
-
-/// Time without a heartbeat after which another node takes over.
-pub(super) const SILENCE: Duration = Duration::from_secs(5);
-
-/// Time after a heartbeat for which the owner starts work: shorter, so that it has stopped before another node begins.
-pub(super) const LEASE: Duration = Duration::from_secs(4);
-
-/// Further time for which a drained node leaves a store without an owner to the others.
-const DEFERENCE: Duration = Duration::from_secs(30);
 
 /// Tells the nodes that wait that the store has no owner.
 pub(super) const NOTIFY_FREE: &str = "NOTIFY keylane_free";
@@ -39,55 +28,34 @@ const LOOKS_PER_ROW: u32 = 8;
 /// Time for which a takeover waits for a transaction of the former owner before it ends that.
 const PATIENCE: &str = "200ms";
 
-/// Returns the time since the machine started, its sleep included.
-pub(super) fn boot_time() -> Duration {
-    let now = clock_gettime(ClockId::Boottime);
-    let nanos = u32::try_from(now.tv_nsec).unwrap_or(0);
-    Duration::new(now.tv_sec.try_into().unwrap_or(0), nanos)
-}
-
-/// Owner of the store and its last heartbeat, as a node has seen them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Seen {
-    epoch: i64,
-    node: Option<Vec<u8>>,
-    beat: Option<i64>,
-}
-
 /// Waits until this node may own the store, and makes it the owner. Its writer has the name `writer`. With settings that do not
-/// wait, an owner that sends heartbeats is an error.
+/// wait, an owner that sends heartbeats is an error. Returns the epoch, the number of this takeover.
 ///
 /// # Errors
 /// If the database cannot be read or written.
 pub(super) fn acquire(
     clients: &Arc<Clients>,
-    connection: &PostgresConnection,
+    (connection, history): (&PostgresConnection, &ServerHistory),
     node: &Nonce,
     writer: &Nonce,
     settings: &PostgresSettings,
     outside: &Outside,
-) -> Result<(), DatabaseError> {
+) -> Result<i64, DatabaseError> {
     let row = settings.node.clone().map(|of_name| NodeRow { name: *node, node: of_name });
     connection.run("LISTEN keylane_free")?;
     // At once, so that the others find it as soon as it is the owner.
     row.as_ref().map_or(Ok(()), |row| row.write(connection))?;
-    let mut last = look(connection, row.as_ref())?;
-    // When it was first seen, at the latest, and last seen, at the earliest: the answer to a look can be old when it is read.
-    let (mut since, mut asked) = (boot_time(), Duration::ZERO);
+    let seen = look(connection, history, row.as_ref())?;
+    let mut candidate = Candidate::new(*node, seen, boot_time());
     let mut is_told = false;
     for round in 1_u32.. {
         let is_drained = row.as_ref().is_some_and(|row| row.node.is_drained());
-        if asked.saturating_sub(since) >= wait_before_takeover(&last, node, is_drained) {
-            if take(clients, connection, &last, node, writer)? {
+        if candidate.may_take(boot_time(), is_drained) {
+            if take(clients, connection, candidate.seen(), node, writer)? {
                 break;
             }
         } else if !std::mem::replace(&mut is_told, true) {
-            match is_drained {
-                false => tracing::info!(
-                    "another node owns the store; this one takes over when that has ended"
-                ),
-                true => tracing::warn!("this server is drained; `keylane nodes resume` ends that"),
-            }
+            tell_of_wait(candidate.seen(), is_drained);
         }
         connection.wait_for_notification(LOOK);
         if outside.given_up.is_cancelled() {
@@ -96,13 +64,12 @@ pub(super) fn acquire(
         if let Some(row) = row.as_ref().filter(|_| round % LOOKS_PER_ROW == 0) {
             row.write(connection)?;
         }
-        asked = boot_time();
-        let now = look(connection, row.as_ref())?;
-        if now != last {
-            if !settings.waits && now.node.is_some() {
+        let seen = look(connection, history, row.as_ref())?;
+        if candidate.record(seen, boot_time()) {
+            let is_owned = candidate.seen().node.is_some();
+            if is_owned && !settings.waits {
                 return Err(DatabaseError::Other("a server works with it; stop that first".into()));
             }
-            (last, since) = (now, boot_time());
         }
     }
     connection.run("UNLISTEN keylane_free")?;
@@ -116,71 +83,70 @@ pub(super) fn acquire(
             row.resume(connection)?;
         }
     }
-    Ok(())
+    Ok(candidate.seen().epoch + 1)
 }
 
-/// Returns for how long the owner and its heartbeat must be as they were seen before this node takes the store.
-fn wait_before_takeover(seen: &Seen, node: &Nonce, is_drained: bool) -> Duration {
-    // This node is the only process with its name, so an owner of that name has ended.
-    let was_it = seen.node.as_deref() == Some(node.as_slice());
-    let silence = if was_it || seen.node.is_none() { Duration::ZERO } else { SILENCE };
-    silence + if is_drained { DEFERENCE } else { Duration::ZERO }
+fn tell_of_wait(seen: &Seen, is_drained: bool) {
+    match (is_drained, seen.node) {
+        (true, _) => tracing::warn!("this server is drained; `keylane nodes resume` ends that"),
+        (false, Some(_)) => {
+            tracing::info!("another node owns the store; this one takes over when that has ended");
+        }
+        (false, None) => {}
+    }
 }
 
 /// Looks at the owner, and tells the node how to reach it.
-fn look(connection: &PostgresConnection, row: Option<&NodeRow>) -> Result<Seen, DatabaseError> {
+fn look(
+    connection: &PostgresConnection,
+    history: &ServerHistory,
+    row: Option<&NodeRow>,
+) -> Result<Seen, DatabaseError> {
     let sql = format!(
-        "SELECT term.epoch, term.node, heartbeat.number, {OWNER_COLUMNS},
+        "SELECT term.epoch, term.node, coalesce(heartbeat.number, 0), term.history, {OWNER_COLUMNS},
              (SELECT drained FROM node WHERE name = ?1)
          FROM term LEFT JOIN heartbeat ON heartbeat.node = term.node LEFT JOIN node ON node.name = term.node"
     );
     let tables: &dyn StoreConnection = connection;
     let own = row.map(|row| &row.name[..]);
+    let current = history.to_string();
     let seen = tables.first(&sql, &[own.into()], |row| {
-        let node = row.optional_bytes(1)?.map(<[u8]>::to_vec);
+        let node = row.optional_bytes(1)?.and_then(|name| name.try_into().ok());
         let epoch = row.number(0)?;
-        let seen = Seen { epoch, node, beat: row.optional_number(2)? };
-        let is_drained = row.optional_number(6)? == Some(1);
-        Ok((seen, nodes::owner(row, 3, epoch)?, is_drained))
+        let is_moved = row.optional_bytes(3)?.is_some_and(|last| last != current.as_bytes());
+        let seen = Seen { epoch, node, heartbeat: row.number(2)?, is_moved };
+        let is_drained = row.optional_number(7)? == Some(1);
+        Ok((seen, nodes::owner(row, 4, epoch)?, is_drained))
     });
     let (seen, owner, is_drained) = seen
         .map_err(|error| failure(connection, error))?
         .ok_or_else(|| DatabaseError::Other("the table `term` has no row".into()))?;
     if let Some(row) = row {
         // An earlier process of this node forwards nothing and answers nothing.
-        let is_other = seen.node.as_deref() != own;
+        let is_other = seen.node != Some(row.name);
         row.node.set_owner(owner.filter(|_| is_other));
         row.node.set_drained(is_drained);
     }
     Ok(seen)
 }
 
-/// Becomes the owner unless the owner or its heartbeat has changed since `last`.
+/// Becomes the owner, with the next epoch, unless the owner or its heartbeat has changed since it was seen.
 fn take(
     clients: &Arc<Clients>,
     connection: &PostgresConnection,
-    last: &Seen,
+    seen: &Seen,
     node: &Nonce,
     writer: &Nonce,
 ) -> Result<bool, DatabaseError> {
-    let sql =
-        "UPDATE term SET epoch = epoch + 1, node = ?1, writer = ?2 WHERE epoch = ?3 AND coalesce(
-               (SELECT number FROM heartbeat WHERE heartbeat.node = term.node), 0) = ?4";
-    let beat = last.beat.unwrap_or(0);
-    let parameters = [node.into(), writer.into(), last.epoch.into(), beat.into()];
+    let parameters = [node.into(), writer.into(), seen.epoch.into(), seen.heartbeat.into()];
     connection.run(&format!("SET lock_timeout TO '{PATIENCE}'"))?;
     let tables: &dyn StoreConnection = connection;
-    let taken = tables.execute_counted(sql, &parameters);
+    let taken = tables.first("SELECT take_over(?1, ?2, ?3, ?4)", &parameters, |row| row.number(0));
     let error = connection.take_error();
     connection.run("SET lock_timeout TO 0")?;
     match (taken, error) {
-        (Ok(0), _) => Ok(false),
-        (Ok(_), _) => {
-            // Of nodes that have ended without notice. A former owner that has not finds that it owns nothing.
-            connection.run("DELETE FROM heartbeat")?;
-            Ok(true)
-        }
-        // A transaction of the former owner holds the row, perhaps without its node: the next try finds it gone.
+        (Ok(taken), _) => Ok(taken == Some(1)),
+        // A transaction of the former owner holds a row, perhaps without its node: the next try finds it gone.
         (Err(_), Some(DatabaseError::Unavailable(_))) => {
             if let Err(error) = end_transactions(clients) {
                 tracing::warn!(%error, "a transaction of the former owner cannot be ended");
@@ -188,36 +154,60 @@ fn take(
             Ok(false)
         }
         (Err(_), Some(error)) => Err(error),
-        (Err(error), None) => Err(DatabaseError::Other(format!("{error:?}").into())),
+        (Err(error), None) => Err(DatabaseError::Other(error.to_string().into())),
     }
 }
 
-/// Ends connections that hold the row of the owner.
+/// Ends connections that hold the row of the owner, or that of its heartbeat.
 fn end_transactions(clients: &Arc<Clients>) -> Result<(), DatabaseError> {
     let (connection, _) = PostgresConnection::open(clients)?;
     connection.run(
         "SELECT pg_terminate_backend(pid) FROM pg_locks
          WHERE database = (SELECT oid FROM pg_database WHERE datname = current_database())
-         AND relation = 'keylane.term'::regclass AND mode IN ('RowShareLock', 'RowExclusiveLock')
+         AND relation IN ('keylane.term'::regclass, 'keylane.heartbeat'::regclass) AND mode IN ('RowShareLock', 'RowExclusiveLock')
          AND granted AND pid NOT IN (SELECT pid FROM pg_locks WHERE NOT granted) AND pid <> pg_backend_pid()",
     )
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::thread;
 
+    use keylane_testkit::{PostgresServer, or_skip};
+
+    use super::*;
+    use crate::store::postgres::heartbeat::Beats;
+    use crate::store::postgres::layout;
+
+    const WAITING: &str = "SELECT count(*) FROM pg_locks WHERE NOT granted";
+
+    /// Otherwise a former owner would start work beside its successor.
     #[test]
-    fn a_drained_node_takes_a_store_only_when_no_other_one_has_taken_it_for_half_a_minute() {
-        let own = [1; 16];
-        let of = |node: Option<u8>| Seen {
-            epoch: 7,
-            node: node.map(|byte| vec![byte; 16]),
-            beat: Some(3),
-        };
-        for (owner, silence) in [(None, 0), (Some(1), 0), (Some(2), 5)] {
-            let wait = |is_drained| wait_before_takeover(&of(owner), &own, is_drained).as_secs();
-            assert_eq!((wait(false), wait(true)), (silence, silence + 30), "{owner:?}");
-        }
+    fn of_a_heartbeat_and_a_takeover_at_the_same_time_one_succeeds() {
+        let Some(server) = or_skip(PostgresServer::start()) else { return };
+        let settings = server.address().parse().unwrap();
+        let clients = &Arc::new(Clients::new(&settings, &Outside::system()).unwrap());
+        let (connection, history) = PostgresConnection::open(clients).unwrap();
+        layout::prepare(&connection, &history).unwrap();
+        let (owner, other) = ([1; 16], [2; 16]);
+        let first = look(&connection, &history, None).unwrap();
+        assert!(take(clients, &connection, &first, &owner, &[11; 16]).unwrap());
+        let mut beats = Beats::of_owner(Arc::clone(clients), owner, first.epoch + 1, &history);
+        beats.send().unwrap();
+        let lease = Arc::clone(&beats.lease);
+        let seen = look(&connection, &history, None).unwrap();
+        let (holder, _) = PostgresConnection::open(clients).unwrap();
+        holder.run("BEGIN; SELECT 1 FROM term FOR SHARE").unwrap();
+        let (taken, beaten) = thread::scope(|scope| {
+            let taking =
+                scope.spawn(move || take(clients, &connection, &seen, &other, &[12; 16]).unwrap());
+            while server.query(WAITING) == "0" {}
+            let beating = scope.spawn(move || beats.send().is_ok());
+            while !beating.is_finished() && server.query(WAITING) == "1" {}
+            holder.run("COMMIT").unwrap();
+            (taking.join().unwrap(), beating.join().unwrap())
+        });
+        assert_ne!(taken, beaten);
+        assert_eq!(lease.lost().is_some(), taken);
     }
 }
