@@ -20,7 +20,7 @@ export LC_ALL=C
 cd "$(dirname "$0")"
 
 ROUNDS=${ROUNDS:-5}
-FIGURES=${FIGURES:-one many through bulk drain drain-jobs drain-leased hot start takeover idle bytes bytes-jobs}
+FIGURES=${FIGURES:-one floor many through bulk drain drain-jobs drain-leased hot start takeover idle bytes bytes-jobs}
 PEERS=${PEERS:-keylane keylane-postgres keylane-embedded bullmq graphile pgboss river}
 SCALE=${SCALE:-100}
 FOLDER=$(mkdir -p "${FOLDER:-services/data}" && cd "${FOLDER:-services/data}" && pwd)
@@ -33,6 +33,7 @@ both() { echo "keylane=$1 keylane-postgres=$1"; }
 counts() {
   case $1 in
     one) echo "$(both 1000) keylane-embedded=1000 bullmq=1000 graphile=1000 pgboss=1000 river=1000" ;;
+    floor) echo keylane-embedded=1000 ;;
     many) echo "$(both 20000) keylane-embedded=20000 bullmq=20000 graphile=5000 pgboss=5000 river=10000" ;;
     through) echo "$(both 20000) keylane-embedded=20000 bullmq=10000 graphile=5000 pgboss=5000 river=10000" ;;
     bulk) echo "$(both 500000) keylane-embedded=500000 bullmq=40000 graphile=40000 pgboss=40000 river=40000" ;;

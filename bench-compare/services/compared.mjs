@@ -3,6 +3,11 @@
 /** Each figure: title of a row and name of its value. */
 export const figures = {
   one: [['one submit at a time, p50, µs', 'p50_us'], ['p99, µs', 'p99_us']],
+  floor: [
+    ['an HTTP echo, p50, µs', 'echo_p50_us'],
+    ['a transaction of one row in SQLite, p50, µs', 'commit_p50_us'],
+    ['their sum', 'p50_us'],
+  ],
   many: [['submits a second, 64 at a time', 'per_second']],
   through: [['submitted, 64 at a time, and done meanwhile, jobs a second', 'per_second']],
   bulk: [['submitted in bulk, jobs or subtasks a second', 'per_second']],

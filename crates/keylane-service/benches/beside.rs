@@ -9,6 +9,7 @@
 //! on the disk, and every outcome before it is seen. That all was done, once, is checked by number and sum.
 //! `bench-compare/services.sh` runs it in turns with others, as the peer `keylane-embedded`.
 
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -38,11 +39,11 @@ fn main() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     match words[..] {
         ["serve", folder] => runtime.block_on(serve(Path::new(folder))),
+        ["echo"] => runtime.block_on(echo()),
         [folder, figure, count] => {
             let count = count.parse().expect("the count is a number");
             let own = tempfile::tempdir_in(folder).unwrap();
-            let serving = Serving::start(own.path());
-            let line = runtime.block_on(measure(figure, count, serving));
+            let line = runtime.block_on(measure(figure, count, own.path()));
             println!("{line}");
         }
         // `cargo test --benches` runs it without words.
@@ -87,13 +88,32 @@ async fn serve(folder: &Path) {
     let settings = http::HttpSettings { listen: ([127, 0, 0, 1], 0).into(), ..Default::default() };
     let server = HttpServer::start(&service, settings).await.unwrap();
     println!("{}", server.address());
-    tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new()))
-        .await
-        .unwrap()
-        .unwrap();
+    input_ends().await;
     let [count, sum, first] =
         [&seen.count, &seen.sum, &seen.first].map(|of| of.load(Ordering::Relaxed));
     println!("{}", json!({ "count": count, "sum": sum, "first": first }));
+}
+
+async fn input_ends() {
+    let read = || std::io::stdin().read_to_end(&mut Vec::new());
+    tokio::task::spawn_blocking(read).await.unwrap().unwrap();
+}
+
+/// Serves each request by its own body, with the HTTP library of the service and nothing else, until the standard input
+/// ends.
+async fn echo() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    println!("{}", listener.local_addr().unwrap());
+    let listener = axum::serve::ListenerExt::tap_io(listener, |stream| {
+        stream.set_nodelay(true).unwrap();
+    });
+    let route = axum::routing::post(|body: axum::body::Bytes| async { body });
+    let app = axum::Router::new().route("/v1/jobs", route);
+    let served = async { axum::serve(listener, app).await };
+    tokio::select! {
+        () = input_ends() => {}
+        _ = served => {}
+    }
 }
 
 /// The number of a payload `{"n":1}`.
@@ -117,9 +137,12 @@ struct Serving {
 
 impl Serving {
     fn start(folder: &Path) -> Self {
+        Self::run(&["serve".as_ref(), folder.as_os_str()])
+    }
+
+    fn run(words: &[&OsStr]) -> Self {
         let mut process = Command::new(std::env::current_exe().unwrap())
-            .arg("serve")
-            .arg(folder)
+            .args(words)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -147,8 +170,18 @@ fn sum_below(count: u64) -> u64 {
     count * count.saturating_sub(1) / 2
 }
 
-async fn measure(figure: &str, count: u64, serving: Serving) -> Value {
+async fn measure(figure: &str, count: u64, folder: &Path) -> Value {
     let figures = match figure {
+        "floor" => floor(folder, count).await,
+        _ => measure_service(figure, count, Serving::start(folder)).await,
+    };
+    let mut line = json!({ "peer": "keylane-embedded", "figure": figure, "count": count });
+    line.as_object_mut().unwrap().extend(figures.as_object().unwrap().clone());
+    line
+}
+
+async fn measure_service(figure: &str, count: u64, serving: Serving) -> Value {
+    match figure {
         "one" => one(serving, count).await,
         "many" => many(serving, count).await,
         "through" => through(serving, count).await,
@@ -159,10 +192,39 @@ async fn measure(figure: &str, count: u64, serving: Serving) -> Value {
         "drain-leased" => drain_leased(serving, count).await,
         "start" => start(serving, count).await,
         _ => panic!("there is no figure {figure}"),
-    };
-    let mut line = json!({ "peer": "keylane-embedded", "figure": figure, "count": count });
-    line.as_object_mut().unwrap().extend(figures.as_object().unwrap().clone());
-    line
+    }
+}
+
+/// What `one` has at least: a request over HTTP that is answered by its own body, and a transaction of one row
+/// in a file of SQLite, with the settings of the store. They are measured one after the other.
+async fn floor(folder: &Path, count: u64) -> Value {
+    let mut server = Serving::run(&["echo".as_ref()]);
+    let mut connection = Connection::open(server.address).await;
+    let mut echoes = Vec::new();
+    for number in 0..count {
+        let body = job("leased", number);
+        let begin = Instant::now();
+        let answer = connection.submit(JSON, &body).await;
+        echoes.push(begin.elapsed());
+        assert_eq!(answer, body);
+    }
+    drop(server.process.stdin.take());
+    assert!(server.process.wait().unwrap().success());
+
+    let file = rusqlite::Connection::open(folder.join("floor.db")).unwrap();
+    file.execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL").unwrap();
+    file.execute_batch("CREATE TABLE jobs (job BLOB)").unwrap();
+    let mut insert = file.prepare("INSERT INTO jobs VALUES (?)").unwrap();
+    let mut commits = Vec::new();
+    for number in 0..count {
+        let body = job("leased", number);
+        let begin = Instant::now();
+        insert.execute([body]).unwrap();
+        commits.push(begin.elapsed());
+    }
+    let [echo, commit] =
+        [echoes, commits].map(|mut times| percentile(&mut times, 0.5).as_secs_f64() * 1e6);
+    json!({ "echo_p50_us": echo, "commit_p50_us": commit, "p50_us": echo + commit })
 }
 
 /// Submits, one after the other; nothing is done meanwhile.
