@@ -13,9 +13,9 @@ use std::time::Duration;
 use rustix::process::{Signal, getuid};
 use tempfile::TempDir;
 
-use crate::Missing;
 use crate::guarded_process::{GuardedProcess, StartOutcome, StartTexts};
 use crate::memory_directory::memory_directory;
+use crate::{Missing, PAUSE};
 
 /// Maximum time from the start of a server until it is ready.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
@@ -122,6 +122,24 @@ impl PostgresServer {
             directory,
         };
         standby.started()
+    }
+
+    /// Starts a standby as [`start_standby`](Self::start_standby) does. Commits of this server wait for it from then on, so it has all
+    /// that is acknowledged.
+    ///
+    /// # Panics
+    /// As for [`start_standby`](Self::start_standby).
+    #[must_use]
+    pub fn start_synchronous_standby(&self) -> Self {
+        let standby = self.start_standby();
+        let _ = self.query("ALTER SYSTEM SET synchronous_standby_names = '*'");
+        let _ = self.query("SELECT pg_reload_conf()");
+        while self.query("SELECT sync_state FROM pg_stat_replication") != "sync" {
+            thread::sleep(PAUSE);
+        }
+        // The commit of this number waits for the standby, and so for all earlier commits.
+        let _ = self.query("SELECT txid_current()");
+        standby
     }
 
     /// Makes a standby a server of its own, which writes, and waits until it is one.

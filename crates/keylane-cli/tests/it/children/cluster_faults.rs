@@ -1,6 +1,6 @@
 //! Three servers with one store in PostgreSQL meet one fault after the other: they are killed, suspended, stopped and drained, lose their
-//! connections or the answer to a commit, and the database is killed. Their clocks are minutes apart, and messages between them take as long as
-//! between machines. The subtasks of a key run in order and one at a time, those of several keys too, and no accepted subtask is lost, whichever
+//! connections or the answer to a commit, and the database is killed, or replaced by its standby, which is promoted. Their clocks are minutes
+//! apart, and messages between them take as long as between machines. The subtasks of a key run in order and one at a time, those of several keys too, and no accepted subtask is lost, whichever
 //! server runs it. `KEYLANE_KILLS` says how many faults there are.
 
 use std::fs::{self, OpenOptions};
@@ -33,7 +33,7 @@ const LATENCY: Duration = Duration::from_millis(15);
 const TIMES: [u64; 6] = [100, 300, 1000, 2000, 3000, 8000];
 
 /// Faults, the first six of one server.
-const FAULTS: [&str; 10] = [
+const FAULTS: [&str; 12] = [
     "kill",
     "kill-with-guard",
     "suspend",
@@ -44,6 +44,8 @@ const FAULTS: [&str; 10] = [
     "cut-from-others",
     "lose-commit",
     "database",
+    "promote",
+    "promote-beside",
 ];
 
 /// A server, and the folder and connections that its successors have too.
@@ -74,13 +76,16 @@ impl Drop for Running {
     }
 }
 
+fn database_address(to_database: &Forwarder) -> String {
+    format!("postgres://keylane@127.0.0.1:{}/postgres?sslmode=disable", to_database.port())
+}
+
 impl Node {
     fn start(&mut self, family: &Family, library: &Path, life: u64) {
         let folder = &self.folder;
         let store = format!(
-            "store = \"postgres://keylane@127.0.0.1:{}/postgres?sslmode=disable\"\n\
-             data_folder = \"{folder}\"\nnode_address = \"{}\"",
-            self.to_database.port(),
+            "store = \"{}\"\ndata_folder = \"{folder}\"\nnode_address = \"{}\"",
+            database_address(&self.to_database),
             self.address(),
         );
         configure(family, life, &store);
@@ -132,6 +137,10 @@ impl Node {
 
 struct Cluster {
     database: PostgresServer,
+    /// A server that runs beside its standby, which was promoted. Nothing that it writes is acknowledged.
+    former: Option<PostgresServer>,
+    /// Way of the application to the database.
+    to_database: Arc<Forwarder>,
     nodes: Vec<Node>,
     family: Family,
     clients: Arc<Clients>,
@@ -157,7 +166,7 @@ impl Drop for Cluster {
 }
 
 impl Cluster {
-    fn new(database: PostgresServer, clients: Arc<Clients>) -> Self {
+    fn new(database: PostgresServer, to_database: Arc<Forwarder>, clients: Arc<Clients>) -> Self {
         let family = Family::new();
         let library = family.path("shifted_clock.so");
         build_library("tests/data/shifted_clock.c", &library);
@@ -173,11 +182,26 @@ impl Cluster {
         let faults = Faults { several_servers: true, ..Faults::default() };
         let counts = [0; FAULTS.len()];
         let dice = Dice::new(7);
-        Cluster { database, nodes, family, clients, library, lives: 0, dice, faults, counts }
+        Cluster {
+            database,
+            former: None,
+            to_database,
+            nodes,
+            family,
+            clients,
+            library,
+            lives: 0,
+            dice,
+            faults,
+            counts,
+        }
     }
 
     /// Starts servers and ends what earlier faults have left, each with this chance in ten.
     fn restore(&mut self, chance: u64) {
+        if self.dice.roll(10) < chance {
+            self.former = None;
+        }
         for at in 0..self.nodes.len() {
             let restores = self.dice.roll(10) < chance;
             let node = &mut self.nodes[at];
@@ -245,12 +269,40 @@ impl Cluster {
             "cut" => node.to_database.cut(),
             "cut-from-others" => node.from_others.cut(),
             "lose-commit" => node.to_database.lose_next_commit(),
-            _ => {
+            "database" => {
                 self.database.kill();
                 self.database.restart();
             }
+            promotion => self.promote(promotion == "promote-beside"),
         }
         self.counts[fault] += 1;
+    }
+
+    /// Replaces the database by a standby, which has all that was acknowledged. The former server is killed, or loses the standby and
+    /// goes on, and some connections with it.
+    fn promote(&mut self, goes_on: bool) {
+        let mut standby = self.database.start_synchronous_standby();
+        let time = self.dice.roll(1000);
+        self.work(Duration::from_millis(time));
+        if !goes_on {
+            self.database.kill();
+        }
+        standby.promote();
+        let former = std::mem::replace(&mut self.database, standby);
+        let port = self.database.port();
+        self.to_database.lead_to(port);
+        for node in &self.nodes {
+            node.to_database.lead_to(port);
+        }
+        if goes_on {
+            self.former = Some(former);
+            let all = self.nodes.iter().map(|node| &node.to_database);
+            for forwarder in all.chain([&*self.to_database]) {
+                if self.dice.roll(2) == 0 {
+                    forwarder.cut();
+                }
+            }
+        }
     }
 
     /// Reads what subtasks say until the time is over.
@@ -296,6 +348,7 @@ impl Cluster {
     /// Ends all faults and the submission, and waits until all that was accepted has ended.
     fn finish(&mut self, submitters: [JoinHandle<()>; 2]) {
         self.clients.accept_no_more();
+        self.former = None;
         while submitters.iter().any(|submitter| !submitter.is_finished()) {
             self.restore(10);
             self.work(PAUSE);
@@ -319,8 +372,10 @@ impl Cluster {
 fn servers_that_meet_faults_keep_order_and_lose_nothing() {
     let Some(database) = or_skip(PostgresServer::start()) else { return };
     let clients = Arc::new(Clients::default());
-    let psql = (database.psql(), database.address());
-    let mut cluster = Cluster::new(database, Arc::clone(&clients));
+    let to_database = Arc::new(Forwarder::start(database.port()));
+    let address = database_address(&to_database);
+    let psql = (database.psql(), address);
+    let mut cluster = Cluster::new(database, to_database, Arc::clone(&clients));
     let folder = cluster.family.folder().to_owned();
     let with = |work: fn(&Clients, Dice), seed| {
         let clients = Arc::clone(&clients);

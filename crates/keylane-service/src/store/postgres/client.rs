@@ -1,7 +1,7 @@
 //! Connections to a PostgreSQL server, and its errors.
 
 use std::error::Error as _;
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -221,12 +221,17 @@ impl Clients {
     }
 
     /// Returns whether a session executes a statement; `None` if that cannot be found out.
-    pub(super) fn is_executing(&self, process: i32) -> Option<bool> {
+    pub(super) fn is_executing(&self, process: &ServerProcess) -> Option<bool> {
         let opened = self.open_connection();
+        let mut is_process = format!("pid = {}", process.number);
+        // A server that was promoted can have another process of this number.
+        if let Some(since) = &process.since {
+            let _ = write!(is_process, " AND backend_start = '{since}'");
+        }
         let asked = self.run(async move {
             // The state of a session of another role is not shown.
             let sql = format!(
-                "SELECT coalesce((SELECT coalesce(state, 'hidden') FROM pg_stat_activity WHERE pid = {process}), 'ended')"
+                "SELECT coalesce((SELECT coalesce(state, 'hidden') FROM pg_stat_activity WHERE {is_process}), 'ended')"
             );
             value_of(&opened.await?.client, &sql).await
         });

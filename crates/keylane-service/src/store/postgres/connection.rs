@@ -197,7 +197,7 @@ impl PostgresConnection {
                 return answer.map_err(Into::into);
             }
             // A server that cannot be asked either may still execute it.
-            idle_looks = match self.clients.is_executing(self.process.number) {
+            idle_looks = match self.clients.is_executing(&self.process) {
                 Some(false) => idle_looks + 1,
                 Some(true) | None => 0,
             };

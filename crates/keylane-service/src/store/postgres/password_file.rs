@@ -9,7 +9,7 @@ use tokio_postgres::config::Host;
 /// Port without another one in the address.
 const PORT: u16 = 5432;
 
-/// Returns the password of the first line that is for this database.
+/// Returns the password of the first line that is for this database. Of several hosts, the first one that has a line decides.
 ///
 /// # Errors
 /// Returns the reason, as a sentence, if the file cannot be read, or other users may read it.
@@ -25,15 +25,26 @@ pub(super) fn find(path: &Path, config: &Config) -> Result<Option<String>, Strin
             return Err(format!("other users may read {shown}; run `chmod 600 {shown}`"));
         }
     }
-    let host = config.get_hosts().first().map(|host| match host {
-        Host::Tcp(name) => name.clone(),
-        Host::Unix(_) => "localhost".to_owned(),
-    });
-    let port = config.get_ports().first().copied().unwrap_or(PORT).to_string();
     let user = config.get_user().unwrap_or_default();
     let database = config.get_dbname().unwrap_or(user);
-    let wanted = [host.as_deref().unwrap_or_default(), &port, database, user];
-    Ok(text.lines().filter(|line| !line.starts_with('#')).find_map(|line| password(line, &wanted)))
+    let lines = || text.lines().filter(|line| !line.starts_with('#'));
+    Ok(hosts(config).iter().find_map(|(host, port)| {
+        let wanted = [host, port, database, user];
+        lines().find_map(|line| password(line, &wanted))
+    }))
+}
+
+/// Returns the hosts with their ports.
+fn hosts(config: &Config) -> Vec<(String, String)> {
+    let name = |host: &Host| match host {
+        Host::Tcp(name) => name.clone(),
+        Host::Unix(_) => "localhost".to_owned(),
+    };
+    let ports = config.get_ports();
+    // A single port is that of all hosts.
+    let port = |at: usize| ports.get(at).or(ports.first()).copied().unwrap_or(PORT).to_string();
+    let hosts = config.get_hosts().iter().enumerate();
+    hosts.map(|(at, host)| (name(host), port(at))).collect()
 }
 
 /// Returns the password of a line if it is for these host, port, database and user.
@@ -93,5 +104,8 @@ mod tests {
         permissions.set_mode(0o600);
         fs::set_permissions(&path, permissions).unwrap();
         assert_eq!(find(&path, &config), Ok(Some("secret".into())));
+        fs::write(&path, "db2:5433:*:*:second\ndb1:5433:*:*:other\n").unwrap();
+        let config: Config = "postgres://ann@db1,db2:5433/jobs".parse().unwrap();
+        assert_eq!(find(&path, &config), Ok(Some("second".into())));
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use reqwest::Url;
 use tokio_postgres::Config;
-use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 
 use super::password_file;
 use super::tls::Verification;
@@ -19,7 +19,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Database of a store, with the credentials for it.
 ///
 /// It is read from an address such as `postgres://user@host:5432/database?sslmode=verify-full`. The parameters are
-/// those of libpq; `sslmode` and `sslrootcert` decide about TLS as there. Without a password in the address, the variable
+/// those of libpq; `sslmode` and `sslrootcert` decide about TLS as there. Of several hosts, `postgres://user@host1,host2:5433/database`, the
+/// first one is used that can be written, so a standby may be named that is promoted later. Without a password in the address, the variable
 /// `PGPASSWORD` has it, or the file that `passfile`, or the variable `PGPASSFILE`, names: by default `~/.pgpass`.
 ///
 /// # Examples
@@ -73,7 +74,7 @@ impl PostgresSettings {
         PostgresSettings { node: Some(node), ..self }
     }
 
-    /// Returns the host and port of the server, if it is reached by TCP.
+    /// Returns the host and port of the server, if it is reached by TCP: those of the first one, if there are several.
     #[must_use]
     pub fn host(&self) -> Option<(String, u16)> {
         let port = self.config.get_ports().first().copied().unwrap_or(5432);
@@ -91,26 +92,33 @@ impl FromStr for PostgresSettings {
         if !PostgresSettings::is_address(text) {
             return Err(wrong("the address of a database begins with `postgres://`".into()));
         }
-        let url = Url::parse(text).map_err(|error| wrong(format!("the address: {error}")))?;
+        // The URL library knows only one host.
+        let (base, query) = text.split_once('?').unwrap_or((text, ""));
+        let mut rest = Url::parse("postgres://host").expect("it is an address");
+        let pairs = Url::parse(&format!("postgres://host?{query}"))
+            .map_err(|error| wrong(format!("the address: {error}")))?;
         let (mut mode, mut root, mut file) = (variable("PGSSLMODE"), None, None);
         root = root.or_else(|| variable("PGSSLROOTCERT"));
-        let mut rest = url.clone();
-        rest.set_query(None);
-        for (name, value) in url.query_pairs() {
+        for (name, value) in pairs.query_pairs() {
             match &*name {
                 "sslmode" => mode = Some(value.into_owned()),
                 "sslrootcert" => root = Some(value.into_owned()),
                 "passfile" => file = Some(value.into_owned()),
+                "target_session_attrs" => check_session(&value)?,
                 _ => drop(rest.query_pairs_mut().append_pair(&name, &value)),
             }
         }
-        let mut config: Config = rest.as_str().parse().map_err(|error| {
+        let rest = format!("{base}?{}", rest.query().unwrap_or_default());
+        let mut config: Config = rest.parse().map_err(|error| {
             // Its source names the parameter.
             let source = std::error::Error::source(&error).map(|source| format!(": {source}"));
             wrong(format!("the address: {error}{}", source.unwrap_or_default()))
         })?;
         if config.get_hosts().is_empty() {
             return Err(wrong("the address names no host: postgres://HOST/DATABASE".into()));
+        }
+        if config.get_hosts().len() > 1 {
+            config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         }
         let (ssl_mode, verification) = tls_of(mode.as_deref(), root.is_some())?;
         config.ssl_mode(ssl_mode);
@@ -125,17 +133,34 @@ impl FromStr for PostgresSettings {
         {
             config.password(password);
         }
-        let mut shown = url;
-        shown.set_query(None);
-        let _ = shown.set_password(None);
         Ok(PostgresSettings {
             config,
             verification,
             root_certificate: root.map(PathBuf::from),
             waits: true,
             node: None,
-            shown: shown.into(),
+            shown: without_password(base),
         })
+    }
+}
+
+/// Returns an error if libpq's `target_session_attrs` asks for a server that cannot be written.
+fn check_session(wanted: &str) -> Result<(), PostgresUrlError> {
+    match wanted {
+        "any" | "read-write" | "primary" => Ok(()),
+        other => Err(wrong(format!(
+            "target_session_attrs={other}: must be read-write, primary or any, because a store is written"
+        ))),
+    }
+}
+
+/// Returns an address, which has no parameters, without its password, also if that has characters that it may not have.
+fn without_password(address: &str) -> String {
+    match address.split_once("://").map(|(scheme, rest)| (scheme, rest.rsplit_once('@'))) {
+        Some((scheme, Some((user, hosts)))) => {
+            format!("{scheme}://{}@{hosts}", user.split(':').next().unwrap_or_default())
+        }
+        _ => address.to_owned(),
     }
 }
 
@@ -224,6 +249,22 @@ mod tests {
         assert!(!format!("{settings:?}").contains("secret"));
         assert_eq!(settings.config.get_password(), Some(&b"secret"[..]));
         assert_eq!(settings.config.get_connect_timeout(), Some(&Duration::from_secs(2)));
+        let settings = read("postgres://ann:sec/ret@[::1],db/jobs").unwrap();
+        assert_eq!(settings.to_string(), "postgres://ann@[::1],db/jobs");
+    }
+
+    #[test]
+    fn of_several_hosts_one_that_can_be_written_is_used() {
+        for query in ["", "?target_session_attrs=any", "?target_session_attrs=primary"] {
+            let settings = read(&format!("postgres://ann:x@db1:5433,db2/jobs{query}")).unwrap();
+            assert_eq!(settings.to_string(), "postgres://ann@db1:5433,db2/jobs");
+            assert_eq!(settings.config.get_ports(), [5433, 5432]);
+            let hosts = ["db1", "db2"].map(|host| Host::Tcp(host.into()));
+            assert_eq!(settings.config.get_hosts(), hosts);
+            let session = settings.config.get_target_session_attrs();
+            assert_eq!(session, TargetSessionAttrs::ReadWrite);
+            assert_eq!(settings.host(), Some(("db1".into(), 5433)));
+        }
     }
 
     #[test]
@@ -232,6 +273,8 @@ mod tests {
             ("jobs.db", "postgres://"),
             ("postgres://db/jobs?colour=red", "colour"),
             ("postgres://db:70000/jobs", "port"),
+            ("postgres://db,other/jobs?target_session_attrs=standby", "read-write"),
+            ("postgres:///jobs", "host"),
         ] {
             let refused = read(text).unwrap_err();
             assert!(refused.contains(named), "{text}: {refused}");

@@ -53,10 +53,7 @@ fn a_promotion_that_loses_transactions_ends_the_store_and_no_fence_repeats() {
 #[test]
 fn a_standby_that_is_synchronous_has_all_that_was_acknowledged() {
     let Some(mut server) = or_skip(PostgresServer::start()) else { return };
-    let mut standby = server.start_standby();
-    let _ = server.query("ALTER SYSTEM SET synchronous_standby_names = '*'");
-    let _ = server.query("SELECT pg_reload_conf()");
-    while server.query("SELECT sync_state FROM pg_stat_replication") != "sync" {}
+    let mut standby = server.start_synchronous_standby();
     let forwarder = Forwarder::start(server.port());
     let node = Node::by(forwarder.port());
     let (store, _) = node.open();
@@ -78,4 +75,24 @@ fn a_standby_that_is_synchronous_has_all_that_was_acknowledged() {
     let missing: Vec<_> = acknowledged.iter().filter(|number| left.contains(number)).collect();
     assert!(acknowledged.len() >= 1_500 && missing.is_empty(), "{missing:?}");
     assert_eq!(store.check().unwrap().damage, []);
+}
+
+#[test]
+fn an_address_with_a_standby_leads_to_it_when_it_is_promoted() {
+    let Some(mut server) = or_skip(PostgresServer::start()) else { return };
+    let mut standby = server.start_synchronous_standby();
+    let (first, second) = (standby.port(), server.port());
+    let node = Node::at(&format!(
+        "postgres://keylane@127.0.0.1:{first},127.0.0.1:{second}/postgres?sslmode=disable"
+    ));
+    let (store, _) = node.open();
+    let job = accepted(&store, 1);
+    server.kill();
+    standby.promote();
+    is_told_of_the_promotion(&end_at_last(&store, job, 0).unwrap_err());
+    drop(store);
+
+    let (store, mut recovered) = node.open();
+    assert_eq!(recovered.next_job().unwrap().unwrap().job.number, job);
+    end(&store, job).unwrap();
 }
