@@ -36,7 +36,8 @@ impl Cluster {
             "[server]\nlisten = \"127.0.0.1:0\"\nstore = \"{}\"\ndata_folder = \"{}\"\n\
              slots_per_server = 1\n\
              [kinds.echo]\ncommand = [\"cat\"]\n[kinds.hang]\ncommand = [\"sleep\", \"1000\"]\n\
-             [kinds.shared]\nlease = \"2s\"\ncommand = [\"sh\", \"-c\", \"{SHARED}\"]\n",
+             [kinds.shared]\nlease = \"2s\"\ncommand = [\"sh\", \"-c\", \"{SHARED}\"]\n\
+             [kinds.long]\nlease = \"12h\"\ncommand = [\"sh\", \"-c\", \"{SHARED}\"]\n",
             self.database.address(),
             folder.display(),
         )
@@ -190,6 +191,25 @@ fn commands_with_a_lease_run_at_all_servers_and_go_on_while_the_owner_is_killed(
     assert!(!cluster.folder.path().join("overlap").exists());
     front.signal(Signal::TERM);
     front.end().expect(0, &["stopping"]);
+}
+
+#[test]
+fn a_killed_server_that_starts_again_does_not_wait_for_the_end_of_its_own_leases() {
+    let Some(database) = or_skip(PostgresServer::start()) else { return };
+    let cluster = Cluster { database, folder: tempfile::tempdir().unwrap() };
+    let mut commands = Commands::new(&cluster, &["first"]);
+    // The name of its leases, which the port is not part of then.
+    let start = || cluster.server_with("first", &["--node-address", "http://127.0.0.1:1"]);
+    let first = start();
+    let job = until_accepted(&first, &["submit", "long", "--key", "a"]).stdout;
+    assert_eq!(commands.next(), ("first".into(), "a".into(), "1".into()));
+    first.kill();
+    let first = start();
+    assert_eq!(commands.next(), ("first".into(), "a".into(), "2".into()));
+    commands.let_end("first", "5");
+    let id = job.split_whitespace().last().unwrap();
+    until_accepted(&first, &["watch", id]).expect(0, &[]);
+    assert!(!cluster.folder.path().join("overlap").exists());
 }
 
 /// It ended, and gave damage as a possible cause.

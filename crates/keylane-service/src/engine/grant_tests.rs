@@ -91,6 +91,52 @@ async fn a_lease_is_granted_when_its_start_is_on_the_disk() {
     service.stop(Duration::ZERO).await;
 }
 
+/// Those of another worker, and those with higher fences, are of processes that run.
+#[tokio::test(flavor = "multi_thread")]
+async fn leases_of_a_former_process_end_and_no_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let twice = Kind { attempts: 2, ..Kind::leased(MINUTE) };
+    let builder = Service::builder(ServiceSettings::new(folder.path().join("store")));
+    let service = builder.kind("once", twice).start().await.unwrap();
+    let core = Arc::clone(&service.core);
+    let three = r#"{"kind":"once","subtasks":[{"payload":1},{"payload":2},{"payload":3}]}"#;
+    let id = service.submit(three).await.unwrap();
+    let closing = CancellationToken::new();
+    let claim = |worker: &str| {
+        let request = WorkRequest { worker: Some(worker.to_owned()), ..one() };
+        core.remote_workers.claim(request, &closing)
+    };
+    let former = claim("here").await.unwrap().remove(0);
+    let other = claim("there").await.unwrap().remove(0);
+    let below = core.remote_workers.next_fence();
+    let mine = claim("here").await.unwrap().remove(0);
+    let end = |worker: &'static str, token: &'static str| {
+        let core = Arc::clone(&core);
+        async move {
+            let token = WorkerToken::named(token);
+            core.remote_workers.end_former_leases(worker, &token, below).await.unwrap()
+        }
+    };
+    assert_eq!(end("elsewhere", "anyone").await, 0);
+    assert_eq!(end("here", "other token").await, 0);
+    assert_eq!(end("here", "anyone").await, 1);
+    // As a request that comes twice.
+    let again = claim("here").await.unwrap().remove(0);
+    assert_eq!((again.number, again.attempt), (former.number, 2));
+    assert_eq!(end("here", "anyone").await, 0);
+    let report = |id: &str| {
+        let (core, report) = (Arc::clone(&core), LeaseReport::success(id));
+        async move { core.remote_workers.report_one(report, &token()).await }
+    };
+    assert!(report(&former.id).await.is_err());
+    for lease in [other, mine, again] {
+        report(&lease.id).await.unwrap();
+    }
+    assert_eq!(service.wait(id).await.unwrap().counts.succeeded, 3);
+    drop(core);
+    service.stop(Duration::ZERO).await;
+}
+
 /// A withdrawn attempt does not count, because no worker has seen it: each subtask here has only
 /// one attempt.
 #[tokio::test(flavor = "multi_thread")]

@@ -133,7 +133,7 @@ impl Leases {
     }
 
     /// Ends a lease without an answer of its worker, or at its maximum duration.
-    fn lose(&self, engine: &mut EngineState, fence: u64, now: Timestamp) {
+    pub(super) fn lose(&self, engine: &mut EngineState, fence: u64, now: Timestamp) {
         let Some(running) = engine.running.remove(&fence) else { return };
         let held = running.lease.as_ref().expect("only leases are lost");
         if held.deadline > now {

@@ -14,7 +14,7 @@
 //! |---|---|
 //! | state | `engine_state`, `outcomes`, `activation`, `awaited_jobs`, `dependencies`, `expiry`, `held_jobs`, `hold_transitions`, `work_claims`, `worker_table`, `order_check`, `step_numbers`, `failures`, `fences`, `versions`, `pace` |
 //! | submission | `submission`, `job_submission`, `batch`, `client_id`, `idempotency`, `name_locks`, `capacity`, `unfinished_counts`, `submit_reply`, `after_jobs`, `split_result`, `unique_jobs` |
-//! | dispatch | `dispatch`, `attempt`, `attempt_ends`, `leases`, `lease_reports`, `remote_workers`, `logs`, `random` |
+//! | dispatch | `dispatch`, `attempt`, `attempt_ends`, `leases`, `lease_reports`, `former_leases`, `remote_workers`, `logs`, `random` |
 //! | webhooks | `webhooks/` |
 //! | persistence | `persistence`, `rejected_change`, `store_status`, `recovery`, `retention`, `backups/`, `job_end_times`, `ticker` |
 //! | control | `control`, `job_key_control`, `kind_control`, `job_retry`, `retry_plan`, `remove_damaged_job`, `audit/`, `schedules/` |
@@ -48,6 +48,7 @@ mod executor;
 mod expiry;
 mod failures;
 mod fences;
+mod former_leases;
 mod held_jobs;
 mod history;
 mod hold_transitions;

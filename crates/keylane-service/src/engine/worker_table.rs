@@ -166,6 +166,15 @@ impl WorkerTable {
         self.workers.get(&number)?.name.name.as_deref()
     }
 
+    /// Returns whether a worker gives this name, with a token of that name. The token is not known after a restart, until the worker's
+    /// first request.
+    pub(super) fn is_named(&self, number: u64, token: &str, name: &str) -> bool {
+        self.workers.get(&number).is_some_and(|worker| {
+            let WorkerName { token: known, name: given } = &worker.name;
+            known.as_deref().is_none_or(|known| known == token) && given.as_deref() == Some(name)
+        })
+    }
+
     /// Returns the workers behind this number, in their order.
     pub(super) fn after(&self, number: u64) -> impl Iterator<Item = (u64, &WorkerEntry)> {
         self.workers.range((Excluded(number), Unbounded)).map(|(number, worker)| (*number, worker))

@@ -94,6 +94,11 @@ impl Caller {
         Caller { name: "server".into(), roles, expires: None, tenant: None, kinds: None, token }
     }
 
+    /// Returns whether this is a node of the cluster, or this server itself.
+    pub(super) fn is_node(&self) -> bool {
+        *self == Caller::node()
+    }
+
     /// Returns the time at which the token expires, if it does.
     #[must_use]
     pub fn expires(&self) -> Option<Timestamp> {

@@ -16,6 +16,7 @@ mod connection_limits;
 mod event_stream;
 mod events;
 mod extract;
+mod former_leases;
 mod forward;
 mod forwarded;
 #[cfg(any(test, fuzzing))]

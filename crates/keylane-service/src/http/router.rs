@@ -9,9 +9,9 @@ use super::app_state::AppState;
 use super::middleware::{self, RequestRules};
 use super::settings::HttpSettings;
 use super::{
-    audit, audit_layer, backup, batch, body_timeout, events, history, job_control, jobs, keys,
-    kinds, lease_batches, leases, logs, nodes, results, schedules, server_routes, submit, tenants,
-    ui, webhooks, workers, ws,
+    audit, audit_layer, backup, batch, body_timeout, events, former_leases, history, job_control,
+    jobs, keys, kinds, lease_batches, leases, logs, nodes, results, schedules, server_routes,
+    submit, tenants, ui, webhooks, workers, ws,
 };
 use crate::Service;
 
@@ -43,6 +43,7 @@ pub(super) fn router(state: AppState) -> Router {
         .merge(kinds::router())
         .merge(leases::router())
         .merge(lease_batches::router())
+        .merge(former_leases::router())
         .merge(workers::router())
         .merge(nodes::router())
         .merge(schedules::router())

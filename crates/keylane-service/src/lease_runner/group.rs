@@ -12,6 +12,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::children::ChildProcesses;
+use super::former_leases::FormerProcess;
 use super::lease_api::{LeaseApi, LeaseApiError, LeaseTransport};
 use super::leased_attempt::RunningLease;
 use super::leased_kind::LeasedKind;
@@ -41,6 +42,7 @@ pub(super) struct GroupSettings {
     /// Way to the owner of the store, if there is one.
     pub(super) transport: watch::Receiver<Option<Arc<dyn LeaseTransport>>>,
     pub(super) children: Arc<ChildProcesses>,
+    pub(super) former: Arc<FormerProcess>,
     /// Cancelled when nothing more is to be leased.
     pub(super) draining: CancellationToken,
     /// Whether nothing is to be leased for now.
@@ -76,6 +78,8 @@ type Answer<A> = BoxFuture<Result<A, LeaseApiError>>;
 /// Requests under way: a report with its ends, and a heartbeat with its leases.
 #[derive(Default)]
 struct Requests {
+    /// Ends the leases of the former process.
+    former: Option<Answer<()>>,
     claim: Option<(Sent, Answer<Claim>)>,
     report: Option<(Sent, Vec<LeaseEnd>, Answer<CompleteResults>)>,
     heartbeat: Option<(Sent, Vec<String>, Answer<HeartbeatResults>)>,
@@ -136,7 +140,7 @@ impl Group {
             if self.is_over(&requests) {
                 return;
             }
-            let Requests { claim, report, heartbeat } = &mut requests;
+            let Requests { former, claim, report, heartbeat } = &mut requests;
             let may_beat = heartbeat.is_none() && api.is_some();
             let next_wake = self.next_wake(may_beat);
             let may_cancel = self.running.values().any(|lease| !lease.cancel.is_cancelled());
@@ -144,6 +148,13 @@ impl Group {
                 // The same seed of a simulation has the same history.
                 biased;
                 Some(end) = self.attempts.join_next() => self.note_end(end),
+                answer = answer(former.as_mut()) => {
+                    *former = None;
+                    match answer {
+                        Ok(()) => self.is_told = false,
+                        Err(error) => self.note_error(&[], &error),
+                    }
+                }
                 answer = answer(claim.as_mut().map(|(_, request)| request)) => {
                     let (sent, _) = claim.take().expect("it has just been answered");
                     self.claim_answered(sent, answer);
@@ -190,9 +201,14 @@ impl Group {
         self.ended.extend(waiting.map(|(id, _)| released(id)));
     }
 
+    /// Returns whether nothing more is leased.
+    fn is_closing(&self) -> bool {
+        self.settings.draining.is_cancelled()
+    }
+
     /// Returns whether nothing runs, nothing more is leased, and the server knows all ends.
     fn is_over(&self, requests: &Requests) -> bool {
-        self.settings.draining.is_cancelled()
+        self.is_closing()
             && self.running.is_empty()
             && self.attempts.is_empty()
             && self.ended.is_empty()
@@ -215,6 +231,10 @@ impl Group {
         }
         self.pause_until = None;
         let Some(api) = api else { return };
+        if !self.settings.former.is_over() && requests.former.is_none() && !self.is_closing() {
+            let (former, api) = (Arc::clone(&self.settings.former), api.clone());
+            requests.former = Some(Box::pin(async move { former.end(api).await }));
+        }
         self.refused.retain(|_, until| *until > now);
         let sent = |kinds: Vec<String>, claimed| Sent { at: now, kinds, claimed };
         if requests.report.is_none() && !self.ended.is_empty() {
@@ -267,7 +287,7 @@ impl Group {
 
     /// Returns the kinds to claim, and the number of leases. An attempt whose end is being reported takes no place.
     fn to_claim(&self) -> (Vec<String>, usize) {
-        if self.settings.draining.is_cancelled() || *self.settings.paused.borrow() {
+        if self.is_closing() || *self.settings.paused.borrow() || !self.settings.former.is_over() {
             return (Vec::new(), 0);
         }
         let kinds = self.settings.kinds.keys().filter(|name| !self.refused.contains_key(*name));

@@ -11,7 +11,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::sleep;
 
 use super::{LeaseRunner, LeaseRunnerSettings, LeaseTransport, TransportError};
-use crate::handle::{BoxFuture, FunctionHandler};
+use crate::handle::{Attempt, AttemptResult, BoxFuture, FunctionHandler, Handler};
 use crate::{JobId, JobNumber, Kind};
 
 /// Duration of the lease.
@@ -130,4 +130,83 @@ async fn a_lease_whose_attempt_has_not_begun_is_given_back_at_the_end() {
     runner.stop(Duration::from_secs(1)).await;
     assert_eq!(begun.load(Ordering::Relaxed), 0);
     assert_eq!(reported.recv().await.unwrap()["release"], true);
+}
+
+/// An owner that notes what it is asked for, and gives nothing. It knows the leases of former processes, or has a version that does not.
+struct Notes {
+    knows_former: bool,
+    /// Requests whose answers are lost.
+    lost: AtomicU32,
+    paths: UnboundedSender<(&'static str, Value)>,
+}
+
+impl LeaseTransport for Notes {
+    fn worker(&self) -> String {
+        "here".to_owned()
+    }
+
+    fn post(
+        &self,
+        path: &'static str,
+        body: Vec<u8>,
+    ) -> BoxFuture<Result<(u16, Bytes), TransportError>> {
+        let body: Value = serde_json::from_slice(&body).unwrap();
+        self.paths.send((path, body["below"].clone())).unwrap();
+        let is_lost = self.lost.load(Ordering::Relaxed) > 0;
+        self.lost.fetch_sub(u32::from(is_lost), Ordering::Relaxed);
+        let answer = match path {
+            _ if is_lost => Err(TransportError("the answer was lost".to_owned())),
+            "/v1/leases/former" if self.knows_former => Ok((200, json!({"next_fence": 9}))),
+            "/v1/leases/former" => Ok((404, Value::Null)),
+            _ => return Box::pin(std::future::pending()),
+        };
+        Box::pin(async move { answer.map(|(status, body)| (status, body.to_string().into())) })
+    }
+}
+
+/// A handler that has a group of its own.
+struct OneAtATime;
+
+impl Handler for OneAtATime {
+    fn sort(&self) -> &'static str {
+        "test"
+    }
+
+    fn max_attempts(&self) -> Option<usize> {
+        Some(1)
+    }
+
+    fn handle(&self, _: Attempt) -> BoxFuture<AttemptResult> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+}
+
+/// Two groups of kinds share the leases of the former process.
+#[tokio::test(start_paused = true)]
+async fn the_leases_of_the_former_process_are_ended_once_before_any_claim() {
+    let folder = tempfile::tempdir().unwrap();
+    for (knows_former, lost) in [(true, 0), (true, 1), (true, 3), (false, 0), (false, 1)] {
+        let children = Some(folder.path().join("children"));
+        let runner = LeaseRunner::new(LeaseRunnerSettings { children, ..Default::default() });
+        let function = FunctionHandler::new(|_| std::future::ready(Ok(None)));
+        let one = Kind::on_all_servers(LASTS, function);
+        let alone = Kind::on_all_servers(LASTS, OneAtATime);
+        runner.set_kinds([("a", &one), ("b", &alone)]);
+        let (paths, mut asked) = unbounded_channel();
+        let lost = AtomicU32::new(lost);
+        runner.connect(Some(Arc::new(Notes { knows_former, lost, paths })));
+        let (mut former, mut claims) = (Vec::new(), 0);
+        while claims < 2 {
+            match asked.recv().await.unwrap() {
+                ("/v1/leases/former", below) if claims == 0 => former.push(below),
+                ("/v1/leases", _) => claims += 1,
+                other => panic!("{other:?} after {former:?}"),
+            }
+        }
+        match knows_former {
+            true => assert_eq!(former[former.len() - 2..], [Value::Null, json!(9)]),
+            false => assert_eq!(former.last(), Some(&Value::Null)),
+        }
+        runner.stop(Duration::ZERO).await;
+    }
 }

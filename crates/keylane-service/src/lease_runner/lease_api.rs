@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use crate::handle::BoxFuture;
 use crate::wire::{
@@ -25,6 +25,25 @@ pub(crate) trait LeaseTransport: Send + Sync {
         path: &'static str,
         body: Vec<u8>,
     ) -> BoxFuture<Result<(u16, Bytes), TransportError>>;
+}
+
+/// Path of a request that only servers send.
+pub(crate) const FORMER: &str = "/v1/leases/former";
+
+/// Asks for the next fence, or ends the leases of a server's former process.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct FormerLeases {
+    /// Name of the server among the workers.
+    pub(crate) worker: String,
+    /// Fence below which its leases are ended; none is without one.
+    pub(crate) below: Option<u64>,
+}
+
+/// Answer.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct NextFence {
+    /// Number above the fences of all leases before the request.
+    pub(crate) next_fence: u64,
 }
 
 /// Why a request has no answer.
@@ -46,6 +65,9 @@ impl fmt::Display for LeaseApiError {
         f.write_str(why)
     }
 }
+
+/// Future of a status and a body.
+type Answer = BoxFuture<Result<(u16, Bytes), LeaseApiError>>;
 
 /// API of leases over a transport.
 #[derive(Clone)]
@@ -90,24 +112,51 @@ impl LeaseApi {
         self.call("/v1/leases/heartbeat", batch)
     }
 
+    /// Asks for the next fence, and ends the leases of this server with fences below `below`. Returns `None` if the owner of the store
+    /// has a version that does not know this request.
+    pub(super) fn former(
+        &self,
+        below: Option<u64>,
+    ) -> BoxFuture<Result<Option<u64>, LeaseApiError>> {
+        let request = FormerLeases { worker: self.0.worker(), below };
+        let answer = self.send(FORMER, &request);
+        Box::pin(async move {
+            match answer.await? {
+                (404 | 405, _) => Ok(None),
+                (200, body) => read(&body).map(|NextFence { next_fence }| Some(next_fence)),
+                (status, body) => Err(refusal(status, &body)),
+            }
+        })
+    }
+
     fn call<A: DeserializeOwned + 'static>(
         &self,
         path: &'static str,
         request: &impl Serialize,
     ) -> BoxFuture<Result<A, LeaseApiError>> {
-        let body = serde_json::to_vec(request).expect("a request can be written as JSON");
-        let answer = self.0.post(path, body);
+        let answer = self.send(path, request);
         Box::pin(async move {
-            let (status, body) =
-                answer.await.map_err(|TransportError(why)| LeaseApiError::Passing(why))?;
-            match status {
-                200 => serde_json::from_slice(&body).map_err(|error| {
-                    LeaseApiError::Passing(format!("the answer cannot be read: {error}"))
-                }),
-                status => Err(refusal(status, &body)),
+            match answer.await? {
+                (200, body) => read(&body),
+                (status, body) => Err(refusal(status, &body)),
             }
         })
     }
+
+    /// Sends a request. Returns the status and the body of the answer.
+    fn send(&self, path: &'static str, request: &impl Serialize) -> Answer {
+        let body = serde_json::to_vec(request).expect("a request can be written as JSON");
+        let answer = self.0.post(path, body);
+        Box::pin(
+            async move { answer.await.map_err(|TransportError(why)| LeaseApiError::Passing(why)) },
+        )
+    }
+}
+
+/// Reads the answer to a request that had its effect.
+fn read<A: DeserializeOwned>(body: &[u8]) -> Result<A, LeaseApiError> {
+    serde_json::from_slice(body)
+        .map_err(|error| LeaseApiError::Passing(format!("the answer cannot be read: {error}")))
 }
 
 /// Reads an answer that is no success.

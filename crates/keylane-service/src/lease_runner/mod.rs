@@ -15,10 +15,14 @@
 //! which kills its processes. While this machine sleeps, its clock stands still; the first heartbeat afterwards tells of the lost lease.
 //! A process that stood still before it read the answer to its claim begins nothing: the heartbeat tells it that the lease has ended.
 //!
+//! **The leases of a former process of this server are ended before the first claim**, if the processes of its attempts have ended
+//! (`former_leases.rs`).
+//!
 //! **An end counts once.** A report without an answer is sent again, to the next owner too. A lease that has ended is answered so, and its end is
 //! dropped.
 
 mod children;
+mod former_leases;
 mod group;
 #[cfg(test)]
 mod group_tests;
@@ -39,8 +43,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::children::ChildProcesses;
+use self::former_leases::FormerProcess;
 use self::group::{Group, GroupSettings};
-pub(crate) use self::lease_api::{LeaseTransport, TransportError};
+pub(crate) use self::lease_api::{FORMER, FormerLeases, LeaseTransport, NextFence, TransportError};
 use self::leased_kind::LeasedKind;
 use crate::kind::{Kind, KindExecutor};
 
@@ -51,7 +56,7 @@ pub struct LeaseRunnerSettings {
     /// a number of their own. Default: 64.
     pub slots: usize,
     /// File of the list of processes that handlers start. Each running process needs its own. Default: none; then the processes outlive
-    /// this one if it is killed.
+    /// this one if it is killed, and the next process of this server does not end the leases of this one.
     pub children: Option<PathBuf>,
     /// Guard that ends these processes if this one is killed. Default: none.
     pub guard: GuardMechanism,
@@ -117,6 +122,7 @@ struct RunnerState {
     /// Cancelled when running attempts are to end.
     cancelling: CancellationToken,
     children: Arc<ChildProcesses>,
+    former: Arc<FormerProcess>,
 }
 
 /// A group: the kind that has it alone, or all others.
@@ -132,6 +138,17 @@ impl LeaseRunner {
     /// Creates a runner without kinds.
     #[must_use]
     pub fn new(settings: LeaseRunnerSettings) -> Self {
+        let ends_with_process = settings.children.is_some();
+        Self::with(settings, FormerProcess::new(ends_with_process))
+    }
+
+    /// Creates a runner whose handlers start no processes, so that its attempts end with its process.
+    #[cfg(test)]
+    pub(crate) fn simulated(settings: LeaseRunnerSettings) -> Self {
+        Self::with(settings, FormerProcess::new(true))
+    }
+
+    fn with(settings: LeaseRunnerSettings, former: FormerProcess) -> Self {
         let children = ChildProcesses::new(settings.children.clone(), settings.guard);
         LeaseRunner(Arc::new(RunnerState {
             settings,
@@ -142,6 +159,7 @@ impl LeaseRunner {
             paused: watch::Sender::new(false),
             cancelling: CancellationToken::new(),
             children: Arc::new(children),
+            former: Arc::new(former),
         }))
     }
 
@@ -177,6 +195,7 @@ impl LeaseRunner {
             slots: self.0.settings.slots,
             transport: self.0.transport.subscribe(),
             children: Arc::clone(&self.0.children),
+            former: Arc::clone(&self.0.former),
             draining: draining.clone(),
             paused: self.0.paused.subscribe(),
             cancelling: self.0.cancelling.clone(),

@@ -12,7 +12,7 @@ use super::work::RunEnd;
 use super::workers::{record_end, run_of};
 use super::world::World;
 use crate::handle::BoxFuture;
-use crate::lease_runner::{LeaseRunner, LeaseTransport, TransportError};
+use crate::lease_runner::{FORMER, LeaseRunner, LeaseTransport, TransportError};
 use crate::{Kind, LeaseRunnerSettings};
 use keylane_testkit::Random;
 
@@ -36,7 +36,7 @@ pub(super) fn start(
     random: Random,
     kind: (&str, &Kind),
 ) -> LeaseRunner {
-    let runner = LeaseRunner::new(LeaseRunnerSettings { slots: 2, ..Default::default() });
+    let runner = LeaseRunner::simulated(LeaseRunnerSettings { slots: 2, ..Default::default() });
     runner.set_kinds([kind]);
     runner.connect(Some(Arc::new(SimulatedTransport {
         world: Arc::clone(world),
@@ -67,6 +67,9 @@ impl LeaseTransport for SimulatedTransport {
             }
             let request: Value = serde_json::from_slice(&body).unwrap();
             let sent = world.clock.steady();
+            if path == FORMER {
+                end_former(&world);
+            }
             let (status, answer) =
                 api.send(&mut random, ("POST", path), None, Some(request.clone())).await;
             if is_lost(&mut random) {
@@ -83,10 +86,20 @@ impl LeaseTransport for SimulatedTransport {
     }
 }
 
+/// Records that the leases of former processes do not hold any more: their attempts have ended with these processes, and the service may
+/// know it from now on.
+fn end_former(world: &World) {
+    let until = world.clock.steady();
+    for fence in std::mem::take(&mut *world.runner_leases.lock().unwrap()) {
+        world.record(Event::Held { fence, until });
+    }
+}
+
 /// Records the leases that a lost answer would have brought: their attempts have begun, and end with the leases.
 fn lose(world: &World, answer: &Value) {
     for lease in answer["leases"].as_array().into_iter().flatten() {
         let run = run_of(lease);
+        world.runner_leases.lock().unwrap().insert(run.fence);
         world.record(Event::Started(run));
         record_end(world, run.fence, lease);
         world.record(Event::Vanished { fence: run.fence });
@@ -126,6 +139,7 @@ fn record(
     for lease in answer["leases"].as_array().into_iter().flatten() {
         let run = run_of(lease);
         runs.insert(run.fence, run);
+        world.runner_leases.lock().unwrap().insert(run.fence);
         world.record(Event::Started(run));
         record_end(world, run.fence, lease);
     }

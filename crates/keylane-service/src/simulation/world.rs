@@ -42,6 +42,8 @@ pub(super) struct World {
     pub(super) refused_webhooks: Mutex<BTreeSet<String>>,
     /// Number of starts of each subtask.
     starts: Mutex<HashMap<(usize, u32), u64>>,
+    /// Fences of the leases that the runners of all processes have had.
+    pub(super) runner_leases: Mutex<BTreeSet<u64>>,
 }
 
 /// Event at which a process ends: while the disk is slow, what the event promises may be missing on
@@ -113,6 +115,7 @@ impl World {
             faults: AtomicU64::new(0),
             refused_webhooks: Mutex::default(),
             starts: Mutex::default(),
+            runner_leases: Mutex::default(),
         }
     }
 
