@@ -2,7 +2,8 @@
 //!
 //! The processes of its attempts have ended by then: the guard of the former process ends them, and this process waits for that when it
 //! opens their list (`children.rs`). A handler that is a function has ended with its process, and the receiver of an HTTP request has lost
-//! its connection. Without such a list, processes outlive a killed server, and its subtasks wait until its leases are over.
+//! its connection. Without such a list, processes outlive a killed server, and its subtasks wait until its leases are over. So they do if the
+//! list is new: then the former process may have been another server's, which had the same address and still runs.
 //!
 //! `../engine/former_leases.rs` has the protocol, and why no lease of this process is ended.
 

@@ -185,8 +185,13 @@ impl Handler for OneAtATime {
 #[tokio::test(start_paused = true)]
 async fn the_leases_of_the_former_process_are_ended_once_before_any_claim() {
     let folder = tempfile::tempdir().unwrap();
-    for (knows_former, lost) in [(true, 0), (true, 1), (true, 3), (false, 0), (false, 1)] {
-        let children = Some(folder.path().join("children"));
+    let list = folder.path().join("children");
+    // With a new list there is no former process.
+    let mut is_new = true;
+    for (knows_former, lost) in [(true, 0), (true, 0), (true, 1), (true, 3), (false, 0), (false, 1)]
+    {
+        assert_eq!(list.exists(), !is_new);
+        let children = Some(list.clone());
         let runner = LeaseRunner::new(LeaseRunnerSettings { children, ..Default::default() });
         let function = FunctionHandler::new(|_| std::future::ready(Ok(None)));
         let one = Kind::on_all_servers(LASTS, function);
@@ -204,6 +209,7 @@ async fn the_leases_of_the_former_process_are_ended_once_before_any_claim() {
             }
         }
         match knows_former {
+            _ if std::mem::take(&mut is_new) => assert_eq!(former, [Value::Null; 0]),
             true => assert_eq!(former[former.len() - 2..], [Value::Null, json!(9)]),
             false => assert_eq!(former.last(), Some(&Value::Null)),
         }

@@ -55,8 +55,8 @@ pub struct LeaseRunnerSettings {
     /// Maximum number of attempts at the same time, those of [worker processes](crate::handle::WorkerHandler) not counted, which have
     /// a number of their own. Default: 64.
     pub slots: usize,
-    /// File of the list of processes that handlers start. Each running process needs its own. Default: none; then the processes outlive
-    /// this one if it is killed, and the next process of this server does not end the leases of this one.
+    /// File of the list of processes that handlers start. Each running process needs its own. The next process of this server finds it, and
+    /// ends the leases of this one. Default: none; then the processes outlive this one if it is killed, and its leases go on.
     pub children: Option<PathBuf>,
     /// Guard that ends these processes if this one is killed. Default: none.
     pub guard: GuardMechanism,
@@ -138,8 +138,9 @@ impl LeaseRunner {
     /// Creates a runner without kinds.
     #[must_use]
     pub fn new(settings: LeaseRunnerSettings) -> Self {
-        let ends_with_process = settings.children.is_some();
-        Self::with(settings, FormerProcess::new(ends_with_process))
+        // Of this server, and not of another one that had its address: each has a list of its own.
+        let has_list = settings.children.as_ref().is_some_and(|list| list.exists());
+        Self::with(settings, FormerProcess::new(has_list))
     }
 
     /// Creates a runner whose handlers start no processes, so that its attempts end with its process.
