@@ -12,7 +12,7 @@ use crate::error::SubmitError;
 use crate::error::SubmitErrorKind;
 use crate::order::{Claims, IntoClaims};
 use crate::run::TaskContext;
-use crate::task::{ContextClosure, Task};
+use crate::task::{ContextClosure, DetachedClosure, Task};
 
 impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     /// Submits a task. Waits for capacity, first come, first served; never inside a task of this
@@ -98,7 +98,11 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     where
         F: FnOnce() + Send + 'static,
     {
-        Task::new(&self.engine, keys.into_claims()).execute(work)
+        // Without a `Task`: its fields are written one by one and copied as a whole, and such a copy waits until all earlier
+        // stores have reached the cache, also those to another processor's lines. It cost 30 of 75 ns.
+        self.engine
+            .submit(keys.into_claims(), DetachedClosure(work), WaitLimit::Endless)
+            .map_err(|(why, claims, DetachedClosure(work))| SubmitError::new(why, (claims, work)))
     }
 
     /// Submits a task without a handle that can keep its turn, and with it its keys, beyond its return,
