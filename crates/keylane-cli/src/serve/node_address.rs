@@ -13,7 +13,7 @@ use keylane_service::NodeAddress;
 pub(super) fn default(
     listening: SocketAddr,
     is_encrypted: bool,
-    database: Option<(String, u16)>,
+    database: &[(String, u16)],
 ) -> anyhow::Result<NodeAddress> {
     let ip = match listening.ip() {
         ip if ip.is_unspecified() => towards(database).context(
@@ -26,13 +26,26 @@ pub(super) fn default(
     Ok(format!("{scheme}://{address}").parse()?)
 }
 
-/// Returns the address from which this machine sends to a host. Nothing is sent.
-fn towards(host: Option<(String, u16)>) -> anyhow::Result<IpAddr> {
+/// Returns the address from which this machine sends to one of the hosts: to another machine, if one of them is.
+fn towards(hosts: &[(String, u16)]) -> anyhow::Result<IpAddr> {
+    let mut found = None;
+    for (host, port) in hosts {
+        // The name of a standby may be gone.
+        match towards_host(host, *port) {
+            Ok(ip) if !ip.is_loopback() => return Ok(ip),
+            towards if !matches!(found, Some(Ok(_))) => found = Some(towards),
+            _ => {}
+        }
+    }
     // Without a host the database is on this machine.
-    let Some((host, port)) = host else { return Ok(IpAddr::from([127, 0, 0, 1])) };
+    found.unwrap_or(Ok(IpAddr::from([127, 0, 0, 1])))
+}
+
+/// Returns the address from which this machine sends to a host. Nothing is sent.
+fn towards_host(host: &str, port: u16) -> anyhow::Result<IpAddr> {
     let any = if host.contains(':') { "[::]:0" } else { "0.0.0.0:0" };
     let socket = UdpSocket::bind(any)?;
-    socket.connect((host.as_str(), port))?;
+    socket.connect((host, port)).with_context(|| format!("the host {host} of the database"))?;
     Ok(socket.local_addr()?.ip())
 }
 
@@ -42,12 +55,19 @@ mod tests {
 
     #[test]
     fn a_server_is_reached_where_it_listens_or_where_its_database_sees_it() {
-        let of = |listening: &str, host: Option<&str>| {
-            let host = host.map(|host| (host.to_owned(), 5432));
-            default(listening.parse().unwrap(), false, host).unwrap().to_string()
+        let of = |listening: &str, hosts: &[&str]| {
+            let hosts: Vec<_> = hosts.iter().map(|host| (String::from(*host), 5432)).collect();
+            default(listening.parse().unwrap(), false, &hosts).map(|address| address.to_string())
         };
-        assert_eq!(of("10.0.0.5:7420", Some("db.example")), "http://10.0.0.5:7420");
-        assert_eq!(of("0.0.0.0:7420", Some("127.0.0.1")), "http://127.0.0.1:7420");
-        assert_eq!(of("0.0.0.0:7420", None), "http://127.0.0.1:7420");
+        assert_eq!(of("10.0.0.5:7420", &["db.example"]).unwrap(), "http://10.0.0.5:7420");
+        let here = "http://127.0.0.1:7420";
+        assert_eq!(of("0.0.0.0:7420", &["127.0.0.1"]).unwrap(), here);
+        assert_eq!(of("0.0.0.0:7420", &[]).unwrap(), here);
+        // A name that is refused without a question to the network.
+        let gone = "gone\0";
+        assert_eq!(of("0.0.0.0:7420", &[gone, "127.0.0.1"]).unwrap(), here);
+        assert_eq!(of("0.0.0.0:7420", &["127.0.0.1", gone]).unwrap(), here);
+        let refused = format!("{:#}", of("0.0.0.0:7420", &[gone]).unwrap_err());
+        assert!(refused.contains(gone) && refused.contains("node_address"), "{refused}");
     }
 }

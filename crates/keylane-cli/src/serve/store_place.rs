@@ -94,7 +94,7 @@ impl StorePlace {
                     "node_address {address}: this server answers {scheme}://, so it must begin with that"
                 );
             }
-            None => node_address::default(server.address(), is_encrypted, database.host())?,
+            None => node_address::default(server.address(), is_encrypted, &database.hosts())?,
         };
         let (server, node) = server.join(address);
         *database = database.clone().of_node(node.clone());

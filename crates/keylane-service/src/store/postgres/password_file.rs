@@ -7,7 +7,7 @@ use tokio_postgres::Config;
 use tokio_postgres::config::Host;
 
 /// Port without another one in the address.
-const PORT: u16 = 5432;
+pub(super) const PORT: u16 = 5432;
 
 /// Returns the password of the first line that is for this database. Of several hosts, the first one that has a line decides.
 ///

@@ -74,14 +74,20 @@ impl PostgresSettings {
         PostgresSettings { node: Some(node), ..self }
     }
 
-    /// Returns the host and port of the server, if it is reached by TCP: those of the first one, if there are several.
+    /// Returns the host and port of each server that is reached by TCP, in the order of the address.
     #[must_use]
-    pub fn host(&self) -> Option<(String, u16)> {
-        let port = self.config.get_ports().first().copied().unwrap_or(5432);
-        match self.config.get_hosts().first()? {
-            Host::Tcp(host) => Some((host.clone(), port)),
+    pub fn hosts(&self) -> Vec<(String, u16)> {
+        let ports = self.config.get_ports();
+        let hosts = self.config.get_hosts().iter().enumerate();
+        let of = |(at, host): (usize, &Host)| match host {
+            // A single port is that of all hosts.
+            Host::Tcp(host) => {
+                let port = ports.get(at).or(ports.first()).copied();
+                Some((host.clone(), port.unwrap_or(password_file::PORT)))
+            }
             Host::Unix(_) => None,
-        }
+        };
+        hosts.filter_map(of).collect()
     }
 }
 
@@ -263,7 +269,7 @@ mod tests {
             assert_eq!(settings.config.get_hosts(), hosts);
             let session = settings.config.get_target_session_attrs();
             assert_eq!(session, TargetSessionAttrs::ReadWrite);
-            assert_eq!(settings.host(), Some(("db1".into(), 5433)));
+            assert_eq!(settings.hosts(), [("db1".into(), 5433), ("db2".into(), 5432)]);
         }
     }
 
