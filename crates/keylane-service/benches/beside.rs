@@ -195,8 +195,8 @@ async fn measure_service(figure: &str, count: u64, serving: Serving) -> Value {
     }
 }
 
-/// What `one` has at least: a request over HTTP that is answered by its own body, and a transaction of one row
-/// in a file of SQLite, with the settings of the store. They are measured one after the other.
+/// The parts of `one` that do not depend on Keylane: a request over HTTP that is answered by its own body, and a transaction
+/// of one row in SQLite, in WAL mode with `synchronous=FULL` as the store has it. They are measured one after the other.
 async fn floor(folder: &Path, count: u64) -> Value {
     let mut server = Serving::run(&["echo".as_ref()]);
     let mut connection = Connection::open(server.address).await;

@@ -198,7 +198,7 @@ fn a_killed_server_that_starts_again_does_not_wait_for_the_end_of_its_own_leases
     let Some(database) = or_skip(PostgresServer::start()) else { return };
     let cluster = Cluster { database, folder: tempfile::tempdir().unwrap() };
     let mut commands = Commands::new(&cluster, &["first"]);
-    // The name of its leases, which the port is not part of then.
+    // Its leases have this name, which stays when its port changes.
     let start = || cluster.server_with("first", &["--node-address", "http://127.0.0.1:1"]);
     let first = start();
     let job = until_accepted(&first, &["submit", "long", "--key", "a"]).stdout;

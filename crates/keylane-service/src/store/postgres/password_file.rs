@@ -6,14 +6,15 @@ use std::path::Path;
 use tokio_postgres::Config;
 use tokio_postgres::config::Host;
 
-/// Port without another one in the address.
-pub(super) const PORT: u16 = 5432;
-
 /// Returns the password of the first line that is for this database. Of several hosts, the first one that has a line decides.
 ///
 /// # Errors
 /// Returns the reason, as a sentence, if the file cannot be read, or other users may read it.
-pub(super) fn find(path: &Path, config: &Config) -> Result<Option<String>, String> {
+pub(super) fn find(
+    path: &Path,
+    config: &Config,
+    hosts: &[(&Host, u16)],
+) -> Result<Option<String>, String> {
     let shown = path.display();
     let cannot = |error| format!("the password file {shown} cannot be read: {error}");
     let text = fs::read_to_string(path).map_err(cannot)?;
@@ -28,23 +29,14 @@ pub(super) fn find(path: &Path, config: &Config) -> Result<Option<String>, Strin
     let user = config.get_user().unwrap_or_default();
     let database = config.get_dbname().unwrap_or(user);
     let lines = || text.lines().filter(|line| !line.starts_with('#'));
-    Ok(hosts(config).iter().find_map(|(host, port)| {
-        let wanted = [host, port, database, user];
+    Ok(hosts.iter().find_map(|(host, port)| {
+        let host = match host {
+            Host::Tcp(name) => name,
+            Host::Unix(_) => "localhost",
+        };
+        let wanted = [host, &port.to_string(), database, user];
         lines().find_map(|line| password(line, &wanted))
     }))
-}
-
-/// Returns the hosts with their ports.
-fn hosts(config: &Config) -> Vec<(String, String)> {
-    let name = |host: &Host| match host {
-        Host::Tcp(name) => name.clone(),
-        Host::Unix(_) => "localhost".to_owned(),
-    };
-    let ports = config.get_ports();
-    // A single port is that of all hosts.
-    let port = |at: usize| ports.get(at).or(ports.first()).copied().unwrap_or(PORT).to_string();
-    let hosts = config.get_hosts().iter().enumerate();
-    hosts.map(|(at, host)| (name(host), port(at))).collect()
 }
 
 /// Returns the password of a line if it is for these host, port, database and user.
@@ -97,15 +89,16 @@ mod tests {
         let path = folder.path().join("passwords");
         fs::write(&path, "# comment\n*:*:*:*:secret\n").unwrap();
         let config: Config = "postgres://ann@db/jobs".parse().unwrap();
+        let [first, second] = ["db1", "db2"].map(|name| Host::Tcp(name.into()));
+        let hosts = [(&first, 5432), (&second, 5433)];
         let mut permissions = fs::metadata(&path).unwrap().permissions();
         permissions.set_mode(0o644);
         fs::set_permissions(&path, permissions.clone()).unwrap();
-        assert!(find(&path, &config).unwrap_err().contains("chmod 600"));
+        assert!(find(&path, &config, &hosts).unwrap_err().contains("chmod 600"));
         permissions.set_mode(0o600);
         fs::set_permissions(&path, permissions).unwrap();
-        assert_eq!(find(&path, &config), Ok(Some("secret".into())));
+        assert_eq!(find(&path, &config, &hosts), Ok(Some("secret".into())));
         fs::write(&path, "db2:5433:*:*:second\ndb1:5433:*:*:other\n").unwrap();
-        let config: Config = "postgres://ann@db1,db2:5433/jobs".parse().unwrap();
-        assert_eq!(find(&path, &config), Ok(Some("second".into())));
+        assert_eq!(find(&path, &config, &hosts), Ok(Some("second".into())));
     }
 }

@@ -13,6 +13,9 @@ use super::password_file;
 use super::tls::Verification;
 use crate::node::Node;
 
+/// Port without another one in the address.
+const PORT: u16 = 5432;
+
 /// Time for one attempt to connect, unless the address has `connect_timeout`.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -77,17 +80,11 @@ impl PostgresSettings {
     /// Returns the host and port of each server that is reached by TCP, in the order of the address.
     #[must_use]
     pub fn hosts(&self) -> Vec<(String, u16)> {
-        let ports = self.config.get_ports();
-        let hosts = self.config.get_hosts().iter().enumerate();
-        let of = |(at, host): (usize, &Host)| match host {
-            // A single port is that of all hosts.
-            Host::Tcp(host) => {
-                let port = ports.get(at).or(ports.first()).copied();
-                Some((host.clone(), port.unwrap_or(password_file::PORT)))
-            }
+        let by_tcp = |(host, port): (&Host, u16)| match host {
+            Host::Tcp(name) => Some((name.clone(), port)),
             Host::Unix(_) => None,
         };
-        hosts.filter_map(of).collect()
+        hosts_of(&self.config).into_iter().filter_map(by_tcp).collect()
     }
 }
 
@@ -150,6 +147,13 @@ impl FromStr for PostgresSettings {
     }
 }
 
+/// Returns the hosts with their ports. A single port is that of all hosts.
+fn hosts_of(config: &Config) -> Vec<(&Host, u16)> {
+    let ports = config.get_ports();
+    let port = |at: usize| ports.get(at).or(ports.first()).copied().unwrap_or(PORT);
+    config.get_hosts().iter().enumerate().map(|(at, host)| (host, port(at))).collect()
+}
+
 /// Returns an error if libpq's `target_session_attrs` asks for a server that cannot be written.
 fn check_session(wanted: &str) -> Result<(), PostgresUrlError> {
     match wanted {
@@ -197,7 +201,7 @@ fn password(config: &Config, file: Option<PathBuf>) -> Result<Option<String>, Po
     let file = file.or_else(|| variable("PGPASSFILE").map(PathBuf::from));
     let home = || variable("HOME").map(|home| PathBuf::from(home).join(".pgpass"));
     let Some(path) = file.or_else(home) else { return Ok(None) };
-    match password_file::find(&path, config) {
+    match password_file::find(&path, config, &hosts_of(config)) {
         Ok(found) => Ok(found),
         Err(why) if is_named => Err(wrong(why)),
         Err(_) => Ok(None),
@@ -271,6 +275,12 @@ mod tests {
             assert_eq!(session, TargetSessionAttrs::ReadWrite);
             assert_eq!(settings.hosts(), [("db1".into(), 5433), ("db2".into(), 5432)]);
         }
+    }
+
+    #[test]
+    fn one_port_is_that_of_all_hosts() {
+        let settings = read("postgres:///jobs?host=db1,db2&port=5433").unwrap();
+        assert_eq!(settings.hosts(), [("db1".into(), 5433), ("db2".into(), 5433)]);
     }
 
     #[test]
