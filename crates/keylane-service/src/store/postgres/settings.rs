@@ -108,6 +108,11 @@ impl FromStr for PostgresSettings {
                 "sslrootcert" => root = Some(value.into_owned()),
                 "passfile" => file = Some(value.into_owned()),
                 "target_session_attrs" => check_session(&value)?,
+                // Its reader takes a list of hosts only in front of the database.
+                "host" => {
+                    let hosts = value.split(',').map(|host| ("host", host));
+                    rest.query_pairs_mut().extend_pairs(hosts);
+                }
                 _ => drop(rest.query_pairs_mut().append_pair(&name, &value)),
             }
         }
