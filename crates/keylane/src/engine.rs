@@ -230,6 +230,9 @@ impl std::fmt::Debug for EngineSettings {
 pub(crate) struct Engine<K, X: Execute<K>, S> {
     /// Shards; a power of two, never changed.
     shards: Box<[Shard<K, X::Work>]>,
+    /// Locked while a batch enters that needs more than half of the inboxes, before the first of
+    /// them.
+    wide_rows: Mutex<()>,
     /// Unfinished tasks with a descriptor. The lock is held for a few words, except in a round of a
     /// scan. Innermost: taken by submitters that hold inboxes, and at the end of such a task.
     registry: Mutex<ConflictIndexes<K, X::Work>>,
@@ -446,6 +449,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let is_checked = bounds.is_some();
         Engine {
             shards: (0..shards).map(|shard| Shard::new(shard, &settings, is_checked)).collect(),
+            wide_rows: Mutex::default(),
             registry: Mutex::new(ConflictRegistry::default()),
             hasher,
             // With other bounds, a spare permit in an inbox would bypass them.

@@ -13,6 +13,7 @@
 use super::enqueue::{inbox_of, look_up_watched};
 use super::mixed_row::{MAX_ENTRIES, entries};
 use super::*;
+use crate::prefetch::prefetch_to_write;
 
 /// Maximum number of tasks in a row.
 const BATCH: usize = 256;
@@ -184,6 +185,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             match std::mem::replace(&mut last[shard], index as u16) {
                 END => {
                     first[shard] = index as u16;
+                    prefetch_to_write(&self.shards[shard].inbox);
                     shards += 1;
                 }
                 before => {
@@ -194,27 +196,48 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             }
         }
         let time = self.clock.now();
-        let mut inboxes: LockedInboxes<'_, K, X::Work> = Vec::with_capacity(shards);
-        let concerned = (0..self.shards.len()).filter(|&shard| first[shard] != END);
-        inboxes.extend(concerned.map(|shard| (shard, self.shards[shard].inbox.lock())));
-        if inboxes.iter().any(|(_, inbox)| inbox.watched) {
-            return self.enqueue_watched_row(inboxes, row, time, unused);
-        }
+        let (ready_shards, entered) = {
+            // Two rows with more than half of the shards each have one in common, so they cannot
+            // enter at the same time in any case. The second waits here, while it has locked nothing.
+            let is_wide = shards > 1 && shards > self.shards.len() / 2;
+            let _wide = is_wide.then(|| self.wide_rows.lock());
+            let mut inboxes: LockedInboxes<'_, K, X::Work> = Vec::with_capacity(shards);
+            let concerned = (0..self.shards.len()).filter(|&shard| first[shard] != END);
+            inboxes.extend(concerned.map(|shard| (shard, self.shards[shard].inbox.lock())));
+            match inboxes.iter().any(|(_, inbox)| inbox.watched) {
+                true => self.append_watched_row(inboxes, row, time, unused),
+                false => (self.append_row(inboxes, row, &first, time, unused), Ok(())),
+            }
+        };
+        // Workers are woken when nothing is locked any more.
+        ready_shards.shards().for_each(|shard| self.mark_ready(shard));
+        entered
+    }
+
+    /// Appends a row whose inboxes watch nothing, and returns the shards whose workers the caller
+    /// must notify.
+    #[inline]
+    fn append_row<M: IntoWork<X::Work>>(
+        &self,
+        inboxes: LockedInboxes<'_, K, X::Work>,
+        row: &mut [Option<StagedTask<K, M>>],
+        first: &[u16; MAX_SHARDS],
+        time: u32,
+        unused: &mut UnusedPermits<'_>,
+    ) -> ShardSet {
         let mut ready_shards = ShardSet::new();
         for (shard, mut inbox) in inboxes {
-            if self.enqueue_chain(shard, &mut inbox, row, first[shard], time, unused) {
+            if self.append_chain(shard, &mut inbox, row, first[shard], time, unused) {
                 ready_shards.add(shard);
             }
         }
-        // Workers are woken when nothing is locked any more.
-        ready_shards.shards().for_each(|shard| self.mark_ready(shard));
-        Ok(())
+        ready_shards
     }
 
     /// Appends the tasks that are linked from `first` on to one inbox, and returns whether the
     /// caller must notify the workers.
     #[inline]
-    fn enqueue_chain<M: IntoWork<X::Work>>(
+    fn append_chain<M: IntoWork<X::Work>>(
         &self,
         shard: usize,
         inbox: &mut Inbox<K, X::Work>,
@@ -237,16 +260,17 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         notify
     }
 
-    /// Enqueues a row with a watched inbox, where each task is checked: in the order of the row, so
-    /// that no task behind a refused one is accepted.
+    /// Appends a row with a watched inbox, where each task is checked: in the order of the row, so
+    /// that no task behind a refused one is accepted. Returns the shards whose workers the caller
+    /// must notify.
     #[cold]
-    fn enqueue_watched_row<M: IntoWork<X::Work>>(
+    fn append_watched_row<M: IntoWork<X::Work>>(
         &self,
         mut inboxes: LockedInboxes<'_, K, X::Work>,
         row: &mut [Option<StagedTask<K, M>>],
         time: u32,
         unused: &mut UnusedPermits<'_>,
-    ) -> Result<(), SubmitErrorKind> {
+    ) -> (ShardSet, Result<(), SubmitErrorKind>) {
         let mut ready_shards = ShardSet::new();
         let mut entered = Ok(());
         // All keys are looked up before any task is appended: a panic leaves the row as it was.
@@ -279,9 +303,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                 unused.count -= 1;
             }
         }
-        drop(inboxes);
-        ready_shards.shards().for_each(|shard| self.mark_ready(shard));
-        entered
+        (ready_shards, entered)
     }
 }
 
