@@ -14,19 +14,27 @@ use crate::stage::{Stage, Took, median};
 
 const TOPIC: &str = "rate";
 
+/// A topic with one partition, and one with seven in which is nothing.
+const ONE_BEHIND: [&str; 2] = ["behind", "idle"];
+
 pub(crate) fn run(stage: &Stage) {
     let records = stage.or_quick(1_000_000, 100_000);
     let (runs, warm_up) = (stage.or_quick(12, 3), stage.or_quick(4, 0));
     stage.fill(TOPIC, 8, (0..records).map(|number| number % 1_000));
-    let (mut batches, mut bare, mut consumer) = (Vec::new(), Vec::new(), Vec::new());
+    stage.fill(ONE_BEHIND[0], 1, (0..records).map(|number| number % 1_000));
+    stage.create(ONE_BEHIND[1], 7);
+    let (mut batches, mut bare) = (Vec::new(), Vec::new());
+    let (mut consumer, mut behind) = (Vec::new(), Vec::new());
     // The runs alternate, and the first ones do not count, as the broker gets faster over time.
     for run in 0..warm_up + runs {
         let (of_batches, of_bare) = (batch_loop(stage, records), bare_loop(stage, TOPIC, records));
-        let of_consumer = consume(stage, records);
+        let of_consumer = consume(stage, &[TOPIC], records);
+        let of_behind = consume(stage, &ONE_BEHIND, records);
         if run >= warm_up {
             batches.push(of_batches);
             bare.push(of_bare);
             consumer.push(of_consumer);
+            behind.push(of_behind);
         }
     }
     println!(
@@ -39,6 +47,7 @@ pub(crate) fn run(stage: &Stage) {
     row("a bare loop with batches, without a group", records, batches, best);
     row("a bare loop", records, bare, best);
     row("the consumer, 2 threads", records, consumer, best);
+    row("the consumer, one partition of 8 has all", records, behind, best);
 }
 
 fn row(what: &str, records: u64, mut runs: Vec<Took>, best: Took) {
@@ -52,12 +61,12 @@ fn row(what: &str, records: u64, mut runs: Vec<Took>, best: Took) {
 }
 
 /// Measures a handler that only counts: a check of the order would cost more than the rest.
-fn consume(stage: &Stage, records: u64) -> Took {
+fn consume(stage: &Stage, topics: &[&str], records: u64) -> Took {
     let begin = Instant::now();
     let (seen, first) = (Arc::new(AtomicU64::new(0)), Arc::new(std::sync::OnceLock::new()));
     let (counts, begins) = (Arc::clone(&seen), Arc::clone(&first));
     let (sender, over) = std::sync::mpsc::channel();
-    let consumer = Consumer::builder(stage.source(TOPIC)).threads(2);
+    let consumer = Consumer::builder(stage.source(topics)).threads(2);
     let consumer = consumer.start(move |attempt: &Attempt| {
         begins.get_or_init(Instant::now);
         assert!(!attempt.payload().is_empty());
@@ -147,8 +156,10 @@ fn client(stage: &Stage) -> BaseConsumer {
         .set("group.id", stage.new_group())
         .set("enable.auto.commit", "false")
         .set("auto.offset.reset", "earliest")
-        // The default pauses for 1 s after enough records, which would make the comparison unfair.
+        // The defaults pause for 1 s after enough records, and wait for 0.5 s beside a full buffer, which would make
+        // the comparison unfair.
         .set("fetch.queue.backoff.ms", "5")
+        .set("fetch.wait.max.ms", "50")
         .create()
         .unwrap()
 }

@@ -74,9 +74,10 @@ impl Stage {
         }
     }
 
-    pub(crate) fn source(&self, topic: &str) -> KafkaSource {
+    pub(crate) fn source(&self, topics: &[&str]) -> KafkaSource {
         let client = ClientSettings::new(&*self.brokers);
-        KafkaSource::join(KafkaSettings::new(client, [topic], self.new_group())).unwrap()
+        let topics = topics.iter().copied();
+        KafkaSource::join(KafkaSettings::new(client, topics, self.new_group())).unwrap()
     }
 
     /// Measures a consumer of all records of a topic, with this concurrency.
@@ -90,7 +91,7 @@ impl Stage {
         let watch = Arc::new(Watch::new(records));
         let begin = Instant::now();
         // All records may be incomplete, so that the longest keys are known early.
-        let builder = Consumer::builder(self.source(topic)).max_in_flight(20_000, usize::MAX);
+        let builder = Consumer::builder(self.source(&[topic])).max_in_flight(20_000, usize::MAX);
         let consumer = start(builder, Arc::clone(&watch)).unwrap();
         let over = watch.wait();
         let ended = consumer.stop(Duration::from_secs(10));

@@ -79,7 +79,7 @@ fn latencies(stage: &Stage, seconds: u64, is_stuck: bool) -> (Vec<Waited>, Durat
     let (may_go, ended) = (Arc::clone(&free), Arc::new(AtomicU64::new(0)));
     let counts = Arc::clone(&ended);
     let begin = Instant::now();
-    let consumer = Consumer::builder(stage.source(&topic)).threads(AT_A_TIME);
+    let consumer = Consumer::builder(stage.source(&[&topic])).threads(AT_A_TIME);
     let consumer = consumer.start(move |attempt: &Attempt| {
         while attempt.key() == Some(STUCK) && !may_go.load(Ordering::Acquire) {
             thread::sleep(Duration::from_millis(20));

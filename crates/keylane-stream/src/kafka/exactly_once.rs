@@ -178,9 +178,9 @@ impl KafkaSource {
                 StartAt::First | StartAt::Last => (owned.begun.clone(), (None, None)),
             };
             // If the client was told to stop fetching, it must be told to resume.
-            let was_stopped = owned.pause_buffer.stopped;
+            let was_stopped = owned.is_stopped;
             *owned = OwnedPartition::new(name, owned.id, &progress, epochs).until(owned.end);
-            owned.pause_buffer.stopped = was_stopped;
+            owned.is_stopped = was_stopped;
             let partition = owned.partition.clone();
             owned.report(progress, self.map_limit, events);
             self.resume(&partition);

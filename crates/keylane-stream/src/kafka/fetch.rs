@@ -1,4 +1,4 @@
-//! Records from the client to the consumer, including those of paused partitions.
+//! Records from the client to the consumer.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -22,8 +22,7 @@ use crate::Position;
 use crate::source::{SourceError, SourceEvent};
 
 impl KafkaSource {
-    /// Delivers buffered records of resumed partitions, then records of the client, in the order of
-    /// each partition.
+    /// Delivers records of the client, in the order of each partition.
     ///
     /// The client is polled even if no records are wanted, because it also delivers results of commits.
     pub(super) fn fetch(
@@ -32,7 +31,6 @@ impl KafkaSource {
         events: &mut Vec<SourceEvent>,
     ) -> Result<(), SourceError> {
         let mut batch = FetchedBatch::new(max_records, events);
-        self.deliver_paused(&mut batch);
         self.poll_client(&mut batch)?;
         let queues = self.queues.lend();
         let fetched = self.fetch_from(&queues, &mut batch);
@@ -62,7 +60,7 @@ impl KafkaSource {
         }
     }
 
-    /// Delivers the records of the partitions' queues.
+    /// Delivers the records of the queues of partitions that are not paused.
     fn fetch_from(
         &mut self,
         queues: &VecDeque<NamedQueue>,
@@ -72,6 +70,9 @@ impl KafkaSource {
         for NamedQueue { name, queue } in queues {
             if !batch.has_room() {
                 break;
+            }
+            if self.owned.get(name).is_some_and(|owned| owned.is_paused) {
+                continue;
             }
             let must_seek = batch.collect(queue, &mut self.memory, &mut fetched);
             self.deliver(name, &mut fetched.drain(..), batch)?;
@@ -107,36 +108,20 @@ impl KafkaSource {
         }
     }
 
-    fn deliver_paused(&mut self, batch: &mut FetchedBatch<'_>) {
-        while batch.has_room() {
-            let Some(name) = self.ready.pop_front() else { return };
-            let Some(owned) = self.owned.get_mut(&name) else { continue };
-            batch.begin(&owned.partition);
-            while batch.has_room() && owned.pause_buffer.is_ready() {
-                batch.add(owned.pause_buffer.pop().expect("the buffer is ready"));
-            }
-            if owned.pause_buffer.is_ready() {
-                self.ready.push_back(name);
-            } else if !owned.pause_buffer.paused {
-                self.resume_fetch(&name);
-            }
-        }
-    }
-
     /// Makes the client fetch a partition again, if it was told to stop.
     pub(super) fn resume_fetch(&mut self, name: &TopicPartition) {
         let Some(owned) = self.owned.get_mut(name).filter(|owned| !owned.is_ended) else { return };
-        if std::mem::take(&mut owned.pause_buffer.stopped)
+        if std::mem::take(&mut owned.is_stopped)
             && let Err(error) = self.consumer.resume(&list(std::slice::from_ref(name)))
         {
             self.notice(format!("{} cannot be fetched: {error}", name.partition()));
         }
     }
 
-    /// Makes the client stop fetching a partition.
+    /// Makes the client stop fetching a partition of which nothing is left to read.
     fn stop_fetch(&mut self, name: &TopicPartition) {
         let Some(owned) = self.owned.get_mut(name) else { return };
-        if std::mem::replace(&mut owned.pause_buffer.stopped, true) {
+        if std::mem::replace(&mut owned.is_stopped, true) {
             return;
         }
         if let Err(error) = self.consumer.pause(&list(std::slice::from_ref(name))) {
@@ -264,7 +249,7 @@ impl KafkaSource {
             places.set_partition_offset(&name.topic, name.number, at)?;
         }
         context::take(&self.consumer, &places)?;
-        let stopped = |name: &TopicPartition| self.owned[name].pause_buffer.stopped;
+        let stopped = |name: &TopicPartition| self.owned[name].is_stopped;
         let stopped: Vec<_> = names.into_iter().filter(stopped).collect();
         self.consumer.pause(&list(&stopped))
     }
@@ -296,6 +281,7 @@ mod tests {
     use std::thread;
 
     use rdkafka::mocking::MockCluster;
+    use rdkafka::producer::DefaultProducerContext;
 
     use super::super::settings::{ClientSettings, KafkaSettings};
     use super::super::sink::KafkaSink;
@@ -305,51 +291,96 @@ mod tests {
 
     #[test]
     fn a_record_behind_a_batch_that_ends_with_the_end_of_the_partition_is_not_skipped() {
-        // As many as fill the buffer of a paused partition, so that the client is paused too.
-        const WRITTEN: u64 = 1_000;
+        let (_cluster, sink, mut source) = started();
+        await_queue(&source, WRITTEN);
+        let mut events = Vec::new();
+        source.poll(Duration::ZERO, 1024, &mut events).expect("the source works");
+        // The client's pause makes it continue at what it takes for the next position.
+        let name = [TopicPartition::of(&Partition::new("orders", 0))];
+        source.consumer.pause(&list(&name)).expect("the client is paused");
+        sink.send_all("orders", &[record(WRITTEN)]).expect("it is written");
+        source.consumer.resume(&list(&name)).expect("the client is resumed");
+        let mut delivered = Vec::new();
+        while delivered.last() != Some(&WRITTEN) {
+            source.poll(Duration::from_millis(10), 1024, &mut events).expect("the source works");
+            take_records(&mut events, &mut delivered);
+        }
+        assert_eq!(delivered, Vec::from_iter(0..=WRITTEN));
+    }
+
+    #[test]
+    fn a_paused_partition_delivers_nothing_and_keeps_what_the_client_has_fetched() {
+        let (_cluster, sink, mut source) = started();
+        let partition = Partition::new("orders", 0);
+        source.pause(&partition);
+        await_queue(&source, WRITTEN);
+        let (mut events, mut delivered) = (Vec::new(), Vec::new());
+        for _ in 0..10 {
+            source.poll(Duration::ZERO, 1024, &mut events).expect("the source works");
+        }
+        sink.send_all("orders", &[record(WRITTEN)]).expect("it is written");
+        await_queue(&source, WRITTEN + 1);
+        source.poll(Duration::ZERO, 1024, &mut events).expect("the source works");
+        take_records(&mut events, &mut delivered);
+        assert!(delivered.is_empty(), "the partition is paused: {delivered:?}");
+
+        source.resume(&partition);
+        // The resume is the only thing that ends the wait: all is fetched already.
+        source.poll(Duration::MAX, 100, &mut events).expect("the source works");
+        take_records(&mut events, &mut delivered);
+        assert_eq!(delivered, Vec::from_iter(0..100));
+        while delivered.last() != Some(&WRITTEN) {
+            source.poll(Duration::MAX, 1024, &mut events).expect("the source works");
+            take_records(&mut events, &mut delivered);
+        }
+        assert_eq!(delivered, Vec::from_iter(0..=WRITTEN));
+    }
+
+    /// Number of records that are written before the source joins.
+    const WRITTEN: u64 = 1_000;
+
+    fn record(number: u64) -> Record {
+        Record::new("key", number.to_string())
+    }
+
+    /// Starts a source that has a partition with [`WRITTEN`] records, and has delivered none of them.
+    fn started() -> (MockCluster<'static, DefaultProducerContext>, KafkaSink, KafkaSource) {
         let cluster = MockCluster::new(1).expect("a mock cluster starts");
         cluster.create_topic("orders", 1, 1).expect("it takes a topic");
         let client = ClientSettings::new(cluster.bootstrap_servers());
         let sink = KafkaSink::new(&client).expect("it takes these settings");
-        let record = |number: u64| Record::new("key", number.to_string());
-        let records: Vec<_> = (0..WRITTEN).map(record).collect();
-        sink.send_all("orders", &records).expect("they are written");
-
+        sink.send_all("orders", &Vec::from_iter((0..WRITTEN).map(record)))
+            .expect("they are written");
         let mut source = KafkaSource::join(KafkaSettings::new(client, ["orders"], "billing"))
             .expect("it takes these settings");
-        let partition = Partition::new("orders", 0);
         let mut events = Vec::new();
         while !events.iter().any(|event| matches!(event, SourceEvent::Assigned(_))) {
             source.poll(Duration::from_millis(10), 1024, &mut events).expect("the source works");
         }
-        source.pause(&partition);
-        // The records, their end, and a message of the client's own before them.
-        while source.queues.waiting() < WRITTEN as usize + 2 {
+        (cluster, sink, source)
+    }
+
+    /// Waits until the client has fetched that many records, their end, and a message of its own before them.
+    fn await_queue(source: &KafkaSource, records: u64) {
+        while source.queues.waiting() < records as usize + 2 {
             thread::yield_now();
         }
-        source.poll(Duration::ZERO, 1024, &mut events).expect("the source works");
-        let owned = &source.owned[&TopicPartition::of(&partition)];
-        assert!(owned.pause_buffer.stopped, "the client is paused");
+    }
 
-        sink.send_all("orders", &[record(WRITTEN)]).expect("it is written");
-        source.resume(&partition);
-        let mut delivered = Vec::new();
-        while delivered.last() != Some(&WRITTEN) {
-            source.poll(Duration::from_millis(10), 1024, &mut events).expect("the source works");
-            for event in events.drain(..) {
-                match event {
-                    SourceEvent::Records { records, .. } => {
-                        delivered.extend(records.iter().map(|record| record.position.get()));
-                    }
-                    SourceEvent::Reached { position, .. } => {
-                        let next = delivered.last().map_or(0, |last| last + 1);
-                        assert_eq!(position.get(), next, "a record is passed over");
-                    }
-                    _ => {}
+    /// Moves the positions of the delivered records to `delivered`.
+    fn take_records(events: &mut Vec<SourceEvent>, delivered: &mut Vec<u64>) {
+        for event in events.drain(..) {
+            match event {
+                SourceEvent::Records { records, .. } => {
+                    delivered.extend(records.iter().map(|record| record.position.get()));
                 }
+                SourceEvent::Reached { position, .. } => {
+                    let next = delivered.last().map_or(0, |last| last + 1);
+                    assert_eq!(position.get(), next, "a record is passed over");
+                }
+                _ => {}
             }
         }
-        assert_eq!(delivered, Vec::from_iter(0..=WRITTEN));
     }
 
     #[test]

@@ -8,7 +8,6 @@ use rdkafka::types::RDKafkaErrorCode;
 use super::context::ClientCallbacks;
 use super::ffi::{ClientMessage, NextMessage, PartitionQueue};
 use super::partition::OwnedPartition;
-use super::pause_buffer::{FetchedItem, weight};
 use crate::record_memory::RecordMemory;
 use crate::source::{Partition, SourceEvent};
 use crate::{DeliveredRecord, Position, Record};
@@ -23,6 +22,14 @@ pub(super) struct FetchedBatch<'a> {
     current: Option<(Partition, Vec<DeliveredRecord>)>,
     records_left: usize,
     bytes_left: usize,
+}
+
+/// An item that a partition delivers.
+pub(super) enum FetchedItem {
+    Record(DeliveredRecord),
+    Reached(Position),
+    /// The end of the partition.
+    Ended,
 }
 
 /// A record or an error from the queue of a partition.
@@ -76,7 +83,7 @@ impl<'a> FetchedBatch<'a> {
         let event = match item {
             FetchedItem::Record(delivered) => {
                 self.records_left = self.records_left.saturating_sub(1);
-                self.bytes_left = self.bytes_left.saturating_sub(weight(&delivered));
+                self.bytes_left = self.bytes_left.saturating_sub(delivered.record.weight());
                 return records.push(delivered);
             }
             FetchedItem::Reached(position) => {
@@ -122,7 +129,7 @@ impl<'a> FetchedBatch<'a> {
             let message = FetchedMessage::of(message, memory);
             if let FetchedMessage::Record { delivered, .. } = &message {
                 records += 1;
-                bytes += weight(delivered);
+                bytes += delivered.record.weight();
             }
             fetched.push(message);
             let is_full = records >= self.records_left || bytes >= self.bytes_left;
@@ -203,25 +210,14 @@ impl OwnedPartition {
         self.add(FetchedItem::Reached(position), batch)
     }
 
-    /// Adds an item, and the end of the partition if nothing is left to read. While the partition is paused, they are
-    /// buffered.
+    /// Adds an item, and the end of the partition if nothing is left to read.
     fn add(&mut self, item: FetchedItem, batch: &mut FetchedBatch<'_>) -> Option<Interruption> {
-        let is_full = self.queue_or_add(item, batch);
-        let is_over = self.ends_now();
-        if is_over {
-            self.queue_or_add(FetchedItem::Ended, batch);
+        batch.add(item);
+        if !self.ends_now() {
+            return None;
         }
-        (is_full || is_over).then_some(Interruption::StopFetch)
-    }
-
-    /// Returns whether the buffer of the paused partition is full.
-    fn queue_or_add(&mut self, item: FetchedItem, batch: &mut FetchedBatch<'_>) -> bool {
-        if !self.pause_buffer.must_queue() {
-            batch.add(item);
-            return false;
-        }
-        self.pause_buffer.push(item);
-        self.pause_buffer.is_full()
+        batch.add(FetchedItem::Ended);
+        Some(Interruption::StopFetch)
     }
 }
 

@@ -74,7 +74,6 @@ mod output;
 mod ownership;
 mod partition;
 mod partition_queues;
-mod pause_buffer;
 mod pending_assignment;
 mod rebalance;
 mod settings;

@@ -4,7 +4,6 @@ use std::time::Instant;
 
 use super::epochs::LeaderEpochs;
 use super::ffi::TopicId;
-use super::pause_buffer::{FetchedItem, PauseBuffer};
 use super::topic_partition::TopicPartition;
 use crate::Position;
 use crate::source::{Partition, PartitionAssignment, SourceEvent};
@@ -20,7 +19,7 @@ pub(super) struct OwnedPartition {
     pub(super) id: Option<TopicId>,
     /// Identity of the progress, for the map beside the offset.
     pub(super) identity: Vec<u8>,
-    /// Next position. Records below were delivered, are buffered, or do not exist.
+    /// Next position. Records below were delivered, or do not exist.
     pub(super) next: Position,
     /// Progress at the assignment.
     pub(super) begun: Progress,
@@ -35,10 +34,15 @@ pub(super) struct OwnedPartition {
     pub(super) epochs: LeaderEpochs,
     /// Position where the log was truncated, if leader epochs show that.
     pub(super) truncated_at: Option<Position>,
-    pub(super) pause_buffer: PauseBuffer,
+    /// Whether the consumer has paused the partition: its queue is not read. The client then fetches as much as for any
+    /// queue that is read slowly (`queued.min.messages`, `queued.max.messages.kbytes`), and keeps it. Its own pause would
+    /// discard that.
+    pub(super) is_paused: bool,
+    /// Whether the client was told to stop fetching, because nothing is left to read.
+    pub(super) is_stopped: bool,
     /// One past the last position to deliver, if there is such an end.
     pub(super) end: Option<Position>,
-    /// Whether the end was reported or is buffered. Nothing is delivered after it.
+    /// Whether the end was reported. Nothing is delivered after it.
     pub(super) is_ended: bool,
 }
 
@@ -49,16 +53,8 @@ impl OwnedPartition {
         self.next = to;
         let partition = self.partition.clone();
         events.push(SourceEvent::Missed { partition: partition.clone(), positions });
-        // Behind the buffered items, which come before it.
-        let ends = self.ends_now();
-        if self.pause_buffer.must_queue() {
-            self.pause_buffer.push(FetchedItem::Reached(to));
-            ends.then(|| self.pause_buffer.push(FetchedItem::Ended));
-        } else {
-            let reached = partition.clone();
-            events.push(SourceEvent::Reached { partition: reached, position: to });
-            events.extend(ends.then_some(SourceEvent::Exhausted(partition)));
-        }
+        events.push(SourceEvent::Reached { partition: partition.clone(), position: to });
+        events.extend(self.ends_now().then_some(SourceEvent::Exhausted(partition)));
     }
 
     /// Creates the state of a partition that begins at `progress`. `committed` is the leader epoch
@@ -81,7 +77,8 @@ impl OwnedPartition {
             resolving: None,
             epochs: LeaderEpochs::new((watermark, committed), (end, map)),
             truncated_at: None,
-            pause_buffer: PauseBuffer::default(),
+            is_paused: false,
+            is_stopped: false,
             end: None,
             is_ended: false,
         }

@@ -317,10 +317,10 @@ impl KafkaSource {
     ) {
         let Some(owned) = self.owned.get_mut(name) else { return };
         // If the client was told to stop fetching, it must be told to resume.
-        let was_stopped = owned.pause_buffer.stopped;
+        let was_stopped = owned.is_stopped;
         let end = self.ends.as_ref().and_then(|ends| ends.get(name).copied());
         *owned = OwnedPartition::new(name, id.or(owned.id), &progress, (None, None)).until(end);
-        owned.pause_buffer.stopped = was_stopped;
+        owned.is_stopped = was_stopped;
         if let Some(id) = owned.id {
             self.ids.insert(name.topic.clone(), id);
         }

@@ -63,8 +63,6 @@ pub struct KafkaSource {
     /// Revocations that the client waits for, oldest first, until the consumer releases their
     /// partitions.
     pub(super) revoked: VecDeque<Vec<TopicPartition>>,
-    /// Resumed partitions with buffered items.
-    pub(super) ready: VecDeque<TopicPartition>,
     /// Requests to repeat, and when.
     pub(super) retries: Vec<(Instant, MetadataRequest)>,
     /// Subscribed topics.
@@ -126,7 +124,6 @@ impl KafkaSource {
             owned: HashMap::default(),
             pending_assignments: VecDeque::new(),
             revoked: VecDeque::new(),
-            ready: VecDeque::new(),
             retries: Vec::new(),
             topics: settings.topics,
             topic_partitions: TopicPartitions::default(),
@@ -342,21 +339,17 @@ impl Source for KafkaSource {
 
     fn pause(&mut self, partition: &Partition) {
         if let Some(owned) = self.owned.get_mut(&TopicPartition::of(partition)) {
-            owned.pause_buffer.paused = true;
+            owned.is_paused = true;
         }
     }
 
     fn resume(&mut self, partition: &Partition) {
         let name = TopicPartition::of(partition);
         let Some(owned) = self.owned.get_mut(&name) else { return };
-        owned.pause_buffer.paused = false;
-        let is_ready = owned.pause_buffer.is_ready();
+        owned.is_paused = false;
         self.resume_fetch(&name);
-        if is_ready {
-            self.ready.push_back(name);
-            // Buffered items can be delivered without a new event of the client.
-            self.context().wakeup.notify();
-        }
+        // Its queue may have had records for a long time, of which the client does not notify again.
+        self.context().wakeup.notify();
     }
 
     fn release(&mut self, partitions: &[Partition]) {
