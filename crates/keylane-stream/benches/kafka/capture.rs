@@ -10,11 +10,14 @@ use keylane_stream::consumer::{Attempt, AttemptFailure, Consumer, ConsumerBuilde
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
+use crate::peers::Peer;
 use crate::rate::{bare_loop, each_record};
 use crate::stage::{Stage, Took, bound, median};
 use crate::watch::Watch;
 
 const KEYS: u64 = 1_000;
+/// Most handlers at a time: one for each key.
+const MAX_THREADS: u32 = KEYS as u32;
 const TOPIC: &str = "capture";
 
 pub(crate) fn run(stage: &Stage) {
@@ -22,21 +25,30 @@ pub(crate) fn run(stage: &Stage) {
     let runs = stage.or_quick(5, 3);
     stage.fill(TOPIC, 8, (0..records).map(|number| number % KEYS));
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_time().build().unwrap();
+    let mut peers = Peer::start_all(stage, TOPIC, records, KEYS);
+    // A peer's virtual machine compiles its code meanwhile.
+    for peer in &mut peers {
+        (0..3).for_each(|_| _ = peer.run(stage, Duration::ZERO, MAX_THREADS));
+    }
     println!("{records} records, medians of {runs} runs; all handlers check the order\n");
     println!(
         "| park | how | records/s | bound | of the bound | bound by the parks as they were | with the join, records/s |"
     );
     println!("|---:|---|---:|---:|---:|---:|---:|");
     for park in [0, 100, 1_000, 10_000, 100_000].map(Duration::from_micros) {
-        let least = bound((0..records).map(|number| (number % KEYS, park)), KEYS as u32);
+        let least = bound((0..records).map(|number| (number % KEYS, park)), MAX_THREADS);
         let (mut bare, mut by_hand) = (Vec::new(), Vec::new());
         let (mut by_threads, mut by_futures) = (Vec::new(), Vec::new());
+        let mut by_peers = vec![Vec::new(); peers.len()];
         // The runs alternate, as the broker gets faster over time.
         for _ in 0..runs {
             bare.push(bare_loop(stage, TOPIC, records));
             by_hand.push(by_hand_of(stage, records, park, &runtime));
             by_threads.push(with_threads(stage, records, park));
             by_futures.push(with_futures(stage, records, park, &runtime));
+            for (peer, runs) in peers.iter_mut().zip(&mut by_peers) {
+                runs.push(peer.run(stage, park, MAX_THREADS));
+            }
         }
         let bare = median(bare);
         let least = least.max(bare.work);
@@ -44,6 +56,9 @@ pub(crate) fn run(stage: &Stage) {
         row(park, "a task for each key, by hand", records, median(by_hand), least);
         row(park, &format!("{} threads", threads(park)), records, median(by_threads), least);
         row(park, &format!("{KEYS} futures"), records, median(by_futures), least);
+        for (peer, runs) in peers.iter().zip(by_peers) {
+            row(park, &peer.name, records, median(runs), least);
+        }
     }
 }
 
@@ -61,7 +76,7 @@ fn row(park: Duration, how: &str, records: u64, took: Took, bound: Duration) {
 
 /// Number of threads. Without a wait, more threads than processors only compete.
 fn threads(park: Duration) -> u32 {
-    if park.is_zero() { 2 } else { KEYS as u32 }
+    if park.is_zero() { 2 } else { MAX_THREADS }
 }
 
 fn with_threads(stage: &Stage, records: u64, park: Duration) -> Took {
@@ -79,7 +94,7 @@ fn with_threads(stage: &Stage, records: u64, park: Duration) -> Took {
 }
 
 fn with_futures(stage: &Stage, records: u64, park: Duration, runtime: &Runtime) -> Took {
-    stage.consume(TOPIC, records, KEYS as u32, |builder, watch| {
+    stage.consume(TOPIC, records, MAX_THREADS, |builder, watch| {
         start_futures(builder, watch, park, runtime)
     })
 }

@@ -9,7 +9,7 @@
 //!   16 at a time. `hot`: the same with one key. `skew`: the same with keys by Zipf's law, and with
 //!   one key that a fifth of all records have.
 //! - `capture`: of KPipe: 8 partitions, 25,000 records, key = i mod 1,000, each waits for a fixed
-//!   time.
+//!   time. `--peer=NAME=COMMAND` runs another consumer beside it; `bench-compare/streams.sh` has two.
 //! - `rate`: records per second with handlers that cost nothing, beside a bare loop of the client.
 //! - `stuck`: latency of records while one key among 10,000 is stuck, and while none is, with
 //!   handlers that are busy half of the time.
@@ -17,6 +17,7 @@
 //! `--quick` after the name runs less of everything, to check that it works.
 
 mod capture;
+mod peers;
 mod rate;
 mod stage;
 mod stuck;
