@@ -13,8 +13,8 @@
 //! - **Orderly rebalances.** A revoked partition stays assigned until the consumer has released it.
 //!   Meanwhile the client is polled and the group continues. A lost partition is reported at once,
 //!   and nothing is committed for it any more.
-//! - **Pauses fetch nothing twice**, unless they last: about a thousand records of a paused
-//!   partition are buffered.
+//! - **Pauses fetch nothing twice**: the client keeps what it has fetched of a paused partition, at
+//!   most its read-ahead.
 //! - **Recreated topics** are detected by their id, which is checked every five seconds and is part
 //!   of the map beside each offset. They are read from the first record, or are an error:
 //!   [`RecreatedTopic`]. Records read before the detection are delivered again.

@@ -78,14 +78,14 @@ fn a_partition_that_is_held_back_goes_on_where_it_was_and_others_never_stop() {
     let mut driven = join(&brokers);
     driven.poll_records(&orders(0), 10);
     driven.source.pause(&orders(0));
-    // Far more than the buffer holds: the client pauses fetching, and later resumes.
-    write_numbers(&brokers, "orders", 0, 10..5_000);
+    // More than the client reads ahead: it stops fetching, and later continues.
+    write_numbers(&brokers, "orders", 0, 10..25_000);
     write_numbers(&brokers, "orders", 1, 0..3_000);
     driven.poll_records(&orders(1), 3_000);
     assert_eq!(driven.payloads(&orders(0)).len(), 10, "a held partition delivered something");
     driven.source.resume(&orders(0));
-    driven.poll_records(&orders(0), 5_000);
-    assert_eq!(driven.payloads(&orders(0)), Vec::from_iter(0..5_000));
+    driven.poll_records(&orders(0), 25_000);
+    assert_eq!(driven.payloads(&orders(0)), Vec::from_iter(0..25_000));
 }
 
 #[test]
