@@ -38,6 +38,16 @@ PANELS = [
         ],
     ),
     (
+        ("**Beside Confluent's parallel consumer", "| 10 ms |", None),
+        ("Kafka: records of 1,000 keys, in order per key, 10 ms each", "per second", "more is better"),
+        [
+            ("Keylane, threads", "Keylane, 1,000 threads"),
+            ("Keylane, futures", "Keylane, 1,000 futures"),
+            ("KPipe", "KPipe"),
+            ("Confluent's parallel consumer", "Confluent's parallel consumer"),
+        ],
+    ),
+    (
         ("### The service, next to others", "| drained in order, one key, a second |", None),
         ("Service: jobs of one key, in order, each on the disk", "per second", "more is better"),
         [
@@ -108,7 +118,7 @@ def chart(text: str) -> str:
         shapes.append(f'<text class="small end" x="{WIDTH - RIGHT}" y="{y + 18}">{unit}, {better}</text>')
         y += 30
         for (name, label), figure in zip(rows, figures):
-            kind = "ours" if name.strip("`").startswith("keylane") else "other"
+            kind = "ours" if name.strip("`").lower().startswith("keylane") else "other"
             length = max(2, round(BAR * figure / max(figures)))
             shown = f"{figure:,.0f}"
             shapes.append(f'<text class="end" x="{LEFT - 8}" y="{y + 15}">{escape(label)}</text>')
