@@ -9,7 +9,8 @@ use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, OpenFlags};
 use tokio_util::sync::CancellationToken;
 
-use super::error::{BackupError, ReadError};
+use super::copy_error::BackupError;
+use super::error::ReadError;
 use super::handle::Store;
 
 /// Number of pages that are copied between two looks at the requests to end: 4 MiB.

@@ -7,7 +7,7 @@ use super::alias::JobAlias;
 use super::audit::AuditRecord;
 use super::boot_number;
 use super::change::{Change, Changes, IdempotencyEntry, NewJob};
-use super::error::ImportError;
+use super::copy_error::ImportError;
 use super::handle::Store;
 use super::job_status::JobStatus;
 use super::line::{self, ExportLine, StatusLine};

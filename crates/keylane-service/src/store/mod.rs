@@ -20,6 +20,7 @@ mod chunk_keys;
 mod chunk_packer;
 mod chunk_writer;
 mod connection;
+mod copy_error;
 mod damaged_job;
 mod ended;
 mod error;
@@ -69,12 +70,10 @@ pub use audit::{AuditFilter, AuditPage, AuditRecord, AuditRetention, AuditRow};
 pub(crate) use boot_number::FENCE_BITS;
 pub use change::{Changes, CommitReceipt, IdempotencyEntry, KeyBlockReason, KeyRecord, NewJob};
 pub use chunk::{Chunk, MAX_SUBTASKS, StoredSubtask, SubtaskKeys};
+pub use copy_error::{BackupError, ExportError, ImportError, SalvageError};
 pub use damaged_job::DamagedJob;
 pub use ended::PinnedIndex;
-pub use error::{
-    BackupError, ExportError, ImportError, ReadError, SalvageError, StoreDamage, StoreOpenError,
-    WriteError,
-};
+pub use error::{ReadError, StoreDamage, StoreOpenError, WriteError};
 #[cfg(any(test, fuzzing))]
 pub use fuzz::{fuzz_chunk, fuzz_export_line, fuzz_log, fuzz_marks};
 pub use handle::{Store, StoreStats};
