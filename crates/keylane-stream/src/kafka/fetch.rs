@@ -71,7 +71,8 @@ impl KafkaSource {
             if !batch.has_room() {
                 break;
             }
-            if self.owned.get(name).is_some_and(|owned| owned.is_paused) {
+            // Of many queues, most are empty: their partitions need not be looked up.
+            if queue.waiting() == 0 || self.owned.get(name).is_some_and(|owned| owned.is_paused) {
                 continue;
             }
             let must_seek = batch.collect(queue, &mut self.memory, &mut fetched);
